@@ -1,0 +1,158 @@
+"""A model as one folder.
+
+    sourcier.json          format, family, every setting that changes a vector, the names of the other files and of
+                           the heads' weights
+    sourcier.safetensors   weights of the heads, in the families that have some
+    config.json            the backbone, as transformers writes it: plain `AutoModel` reads the folder too
+    model.safetensors      (`AutoModelForMaskedLM` for the sparse families)
+    tokenizer.json, …      as the tokenizer writes them
+
+The folder is written whole or not at all. What is missing in it or does not belong to it is an error that names it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from sourcier.config import from_dict, to_dict, unknown, write_json
+from sourcier.models.colbert import ColBERT
+from sourcier.models.dense import Dense
+from sourcier.models.encoder import SearchModel
+from sourcier.models.sparse_embed import SparseEmbed
+from sourcier.models.splade import Splade
+from sourcier.models.tokens import first_line, load_tokenizer
+from sourcier.types import SourcierError
+
+FAMILIES: dict[str, type[SearchModel]] = {
+    family.family: family for family in (Dense, Splade, SparseEmbed, ColBERT)
+}
+
+FORMAT = 1
+MANIFEST = "sourcier.json"
+HEADS = "sourcier.safetensors"
+_KEYS = ("format", "family", "config", "files", "weights")
+
+Model = TypeVar("Model", bound=SearchModel)
+
+
+def load(folder: str | Path, device: torch.device | str | None = None) -> SearchModel:
+    """The model in a folder, of whichever family it is."""
+    path = Path(folder)
+    family = _read_manifest(path)["family"]
+    if family not in FAMILIES:
+        raise SourcierError(f"{path / MANIFEST}: {unknown('family', str(family), FAMILIES)}")
+    return restore(FAMILIES[family], path, device)
+
+
+def restore(cls: type[Model], folder: str | Path, device: torch.device | str | None = None) -> Model:
+    """The model of the family `cls` in a folder."""
+    path = Path(folder)
+    manifest = _read_manifest(path)
+    if manifest["family"] != cls.family:
+        raise SourcierError(
+            f"{path / MANIFEST}: 'family' is '{manifest['family']}', not '{cls.family}': use sourcier.load"
+        )
+    for name in manifest["files"]:
+        if not (path / name).is_file():
+            raise SourcierError(f"{path / name} is missing: restore it, or save the model again")
+    config = from_dict(cls.Config, manifest["config"], where=f"{path / MANIFEST}: config")
+    # Heads are drawn at random before the stored ones replace them: no business of who loads a model.
+    with torch.random.fork_rng(devices=[]):
+        model = cls(cls.backbone_class.load(str(path)), load_tokenizer(str(path)), config)
+    _load_heads(model, path, manifest["weights"])
+    return model.to(device).eval()
+
+
+def save(model: SearchModel, folder: str | Path) -> None:
+    """Writes a folder beside the final one and renames it; a folder that is no model of ours is left alone."""
+    path = Path(os.path.abspath(folder))
+    empty = path.is_dir() and not any(path.iterdir())
+    if path.exists() and not empty and not (path / MANIFEST).is_file():
+        raise SourcierError(f"{path} exists and is no model of Sourcier: choose another folder")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new, old = (path.with_name(f".{path.name}.{os.getpid()}.{part}") for part in ("new", "old"))
+    try:
+        _write(model, new)
+        if path.exists():
+            path.rename(old)
+        new.rename(path)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _write(model: SearchModel, folder: Path) -> None:
+    folder.mkdir()
+    model.backbone.save(folder)
+    model.tokenizer.save_pretrained(folder)
+    heads = _heads(model)
+    if heads:
+        save_file({name: tensor.contiguous().cpu() for name, tensor in heads.items()}, folder / HEADS)
+    manifest = {
+        "format": FORMAT,
+        "family": model.family,
+        "config": to_dict(model.config),
+        "files": sorted(path.name for path in folder.iterdir()),
+        "weights": sorted(heads),
+    }
+    write_json(folder / MANIFEST, manifest)
+
+
+def _heads(model: SearchModel) -> dict[str, torch.Tensor]:
+    """The weights that are not the backbone's."""
+    return {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("backbone.")}
+
+
+def _load_heads(model: SearchModel, folder: Path, stored: list[str]) -> None:
+    expected = _heads(model)
+    if set(stored) != set(expected):
+        odd = sorted(set(stored) ^ set(expected))[0]
+        raise SourcierError(f"{folder / MANIFEST}: 'weights' is wrong about '{odd}': save the model again")
+    if not expected:
+        return
+    try:
+        weights = load_file(folder / HEADS)
+    except (OSError, SafetensorError) as error:
+        raise SourcierError(f"{folder / HEADS}: cannot be read: {first_line(error)}") from error
+    for name, tensor in expected.items():
+        if name not in weights:
+            raise SourcierError(f"{folder / HEADS}: weight '{name}' is missing: restore the file")
+        if weights[name].shape != tensor.shape:
+            found, wanted = tuple(weights[name].shape), tuple(tensor.shape)
+            raise SourcierError(
+                f"{folder / HEADS}: weight '{name}' has the shape {found}, not {wanted}: restore the file"
+            )
+        with torch.no_grad():
+            tensor.copy_(weights[name])
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise SourcierError(
+            f"{path} is missing: not a model of Sourcier; from_base makes one of a Hugging Face model"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise SourcierError(f"{path}: cannot be read: {first_line(error)}") from error
+    if not isinstance(manifest, dict):
+        raise SourcierError(f"{path}: expected keys with values: save the model again")
+    version = manifest.get("format")
+    if isinstance(version, int) and version > FORMAT:
+        raise SourcierError(f"{path}: 'format' is {version}, known up to {FORMAT}: install a newer Sourcier")
+    for key in _KEYS:
+        if key not in manifest:
+            raise SourcierError(f"{path}: missing key '{key}': save the model again")
+    for key in manifest:
+        if key not in _KEYS:
+            raise SourcierError(f"{path}: {unknown('key', key, _KEYS)}")
+    return manifest

@@ -1,0 +1,105 @@
+"""A normalised vector for each token, compared by MaxSim. (ColBERT, Khattab and Zaharia 2020, section 3.)
+
+Shapes: B texts of the batch, L padded tokens, D dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import PreTrainedTokenizerBase
+
+from sourcier.models.backbone import Backbone
+from sourcier.models.dense import orthogonal_projection
+from sourcier.models.encoder import EncoderConfig, SearchModel, text_mask
+from sourcier.models.representations import TokenVectorRepresentation
+from sourcier.models.tokens import Features, TokenRow, punctuation_ids
+from sourcier.types import Side, SourcierError
+
+
+class ColBERT(SearchModel):
+    """Token vectors: queries filled up with mask tokens, documents without their punctuation."""
+
+    @dataclass(kw_only=True)
+    class Config(EncoderConfig):
+        dimension: int = field(default=128, metadata={"help": "size of a token's vector"})
+        query_marker: str = field(default="[unused0]", metadata={"help": "token at position 1 of a query"})
+        document_marker: str = field(
+            default="[unused1]", metadata={"help": "token at position 1 of a document"}
+        )
+        query_expansion: int = field(
+            default=32,
+            metadata={
+                "help": "queries shorter than this many tokens are filled up with mask tokens; 0: none"
+            },
+        )
+        attend_to_expansion: bool = field(
+            default=False, metadata={"help": "other tokens see the mask tokens of the expansion"}
+        )
+        skip_punctuation: bool = field(
+            default=True, metadata={"help": "punctuation of documents takes no part in scoring"}
+        )
+
+    family: ClassVar[str] = "colbert"
+
+    def __init__(self, backbone: Backbone, tokenizer: PreTrainedTokenizerBase, config: Config) -> None:
+        if config.query_expansion > 0 and tokenizer.mask_token_id is None:
+            raise SourcierError(
+                f"{backbone.model.name_or_path}: the tokenizer has no mask token to expand queries with: "
+                "set query_expansion=0"
+            )
+        super().__init__(backbone, tokenizer, config)
+        self.projection = orthogonal_projection(backbone, config.dimension)
+        self._skipped = torch.tensor(
+            punctuation_ids(tokenizer) if config.skip_punctuation else [], dtype=torch.long
+        )
+
+    @property
+    def default_temperature(self) -> float:
+        return 1.0
+
+    def collate(self, rows: Sequence[TokenRow], side: Side) -> Features:
+        """A batch; `scored` [B, L] bool is True at the tokens that take part in MaxSim."""
+        if side == "document":
+            features = super().collate(rows, side)
+            return features | {
+                "scored": text_mask(features) & ~torch.isin(features["input_ids"], self._skipped)
+            }
+        features = super().collate([self._expanded(row) for row in rows], side)
+        scored = text_mask(features)
+        if not self.config.attend_to_expansion:
+            own = torch.tensor([len(row) for row in rows])
+            attended = torch.arange(scored.shape[1]) < own[:, None]
+            features["attention_mask"] = torch.where(attended, features["attention_mask"], 0)
+        return features | {"scored": scored}
+
+    def forward(self, features: Features, side: Side) -> TokenVectorRepresentation:
+        scored = features["scored"]
+        hidden = torch.where(scored[:, :, None], self.backbone.hidden(features), 0)
+        return TokenVectorRepresentation(nn.functional.normalize(self.projection(hidden), dim=-1), scored)
+
+    def _expanded(self, row: TokenRow) -> TokenRow:
+        missing = min(self.config.query_expansion, self.config.query_length) - len(row)
+        return np.pad(row, (0, max(0, missing)), constant_values=self.tokenizer.mask_token_id or 0)
+
+    def _markers(self, tokenizer: PreTrainedTokenizerBase) -> dict[Side, int]:
+        """The ids of the markers; what the vocabulary lacks is added to it, and to the backbone's."""
+        opening = tokenizer("")["input_ids"][:1]
+        if not opening or opening[0] not in tokenizer.all_special_ids:
+            raise SourcierError(
+                f"{self.backbone.model.name_or_path}: its tokenizer opens texts with no special token, behind which "
+                "a marker could stand: choose an encoder"
+            )
+        markers = [self.config.query_marker, self.config.document_marker]
+        if markers[0] == markers[1]:
+            raise SourcierError(f"query_marker and document_marker are both {markers[0]!r}: choose two")
+        # Made special even where the vocabulary has them, so that the tokenizer takes each for one token.
+        tokenizer.add_tokens(markers, special_tokens=True)
+        self.backbone.resize_vocabulary(len(tokenizer))
+        vocabulary = tokenizer.get_vocab()
+        return {"query": vocabulary[markers[0]], "document": vocabulary[markers[1]]}
