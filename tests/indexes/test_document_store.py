@@ -1,0 +1,79 @@
+"""Documents come back as they were, by row and by id, from a mapped file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sourcier.indexes.documents import FILE, DocumentStore, DocumentWriter
+from sourcier.indexes.ids import IdWriter
+from sourcier.types import DataError, Document, SourcierError
+
+
+def store(folder: Path, documents: list[Document], chunk: int = 700) -> DocumentStore:
+    with DocumentWriter(folder) as writer:
+        for start in range(0, len(documents), chunk):
+            writer.add(documents[start : start + chunk])
+        writer.finish()
+    ids = IdWriter(folder)
+    ids.add([document.id for document in documents])
+    ids.finish()
+    return DocumentStore(folder)
+
+
+def test_documents_come_back(tmp_path: Path) -> None:
+    documents = [
+        Document("a", "text\twith\ntabs\r\n\u2028 and \U0001f4a7", title="Ä"),
+        Document("b", "", metadata={"lang": "de", "pages": [1, 2]}),
+    ]
+    assert list(store(tmp_path, documents)) == documents
+
+
+def test_rows_of_many_batches(tmp_path: Path) -> None:
+    kept = store(tmp_path, [Document(f"d{number}", f"text {number}") for number in range(2500)])
+    assert len(kept) == 2500
+    assert [kept[row].text for row in (0, 1023, 1024, 2047, 2499)] == [
+        f"text {row}" for row in (0, 1023, 1024, 2047, 2499)
+    ]
+
+
+def test_documents_by_id_in_the_order_asked(tmp_path: Path) -> None:
+    kept = store(tmp_path, [Document(one, one.upper()) for one in "abc"])
+    assert [document.text for document in kept.get(["c", "a", "c"])] == ["C", "A", "C"]
+
+
+def test_an_unknown_id_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SourcierError, match="'nope'"):
+        store(tmp_path, [Document("a", "text")]).get(["a", "nope"])
+
+
+@pytest.mark.parametrize("row", [-1, 1])
+def test_a_row_that_is_not_there(tmp_path: Path, row: int) -> None:
+    with pytest.raises(IndexError):
+        store(tmp_path, [Document("a", "text")])[row]
+
+
+def test_the_file_is_mapped_not_read(tmp_path: Path) -> None:
+    before = pa.total_allocated_bytes()
+    kept = store(tmp_path, [Document(f"d{number}", "x" * 10_000) for number in range(1000)])
+    assert kept[999].text == "x" * 10_000
+    assert pa.total_allocated_bytes() - before < 1_000_000
+
+
+def test_anyone_can_read_the_file_with_arrow(tmp_path: Path) -> None:
+    store(tmp_path, [Document("a", "text", title="title", metadata={"n": 1})])
+    with pa.OSFile(str(tmp_path / FILE)) as file:
+        table = pa.ipc.open_file(file).read_all()
+    assert table.to_pylist() == [{"id": "a", "title": "title", "text": "text", "metadata": '{"n": 1}'}]
+
+
+def test_metadata_that_is_no_json_names_the_document(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="document 'a': its metadata"):
+        store(tmp_path, [Document("a", "text", metadata={"x": object()})])
+
+
+def test_half_a_surrogate_pair_names_the_document(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="document 'a': its text"):
+        store(tmp_path, [Document("a", "\ud800")])
