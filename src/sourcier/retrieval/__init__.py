@@ -1,0 +1,1 @@
+"""Retrievers: an encoder, an index and the documents, behind one `search`."""
