@@ -1,0 +1,1 @@
+"""Measuring: TREC run files, retrieval measures through ir-measures, tables and comparisons."""
