@@ -1,0 +1,1 @@
+"""Training: one loop for all families, from one process or many."""

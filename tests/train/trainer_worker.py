@@ -1,0 +1,79 @@
+"""Run by `test_trainer_ranks.py` under torchrun: what the trainer does on every rank.
+
+torchrun --nproc_per_node N trainer_worker.py agree FOLDER    trains, stops early, and is refused a folder
+torchrun --nproc_per_node N trainer_worker.py fail FOLDER     rank 1 fails in the middle of a run
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from toy import Table, letters
+
+from sourcier.train import trainer
+from sourcier.train.trainer import Trainer, TrainingResult
+from sourcier.types import SourcierError
+
+
+def train(output: Path, *, model: Table | None = None, dev: Any = None, **settings: Any) -> TrainingResult:
+    """Three steps of two batches over 11 rows in batches of 4, 4 and 3, with two hard negatives."""
+    config = Trainer.Config(
+        output=str(output),
+        **{
+            "steps": 3,
+            "batch_size": 4,
+            "accumulation": 2,
+            "negatives": 2,
+            "learning_rate": 0.05,
+            "clip": 0.1,
+            "timeout": 1.0,
+            "progress": False,
+        }
+        | settings,
+    )
+    return config.build(model or Table(), letters(11, negatives=2), dev).run()
+
+
+class Falling:
+    """An evaluation that finds the model worse each time."""
+
+    extent = "nothing"
+
+    def __init__(self, *ignored: Any, **settings: Any) -> None:
+        self.part = self
+        self.value = 1.0
+
+    def __call__(self, model: Table) -> float:
+        self.value -= 0.1
+        return self.value
+
+
+class FailsOnRankOne(Table):
+    def forward(self, features: dict[str, torch.Tensor], side: str) -> Any:
+        if os.environ["RANK"] == "1":
+            raise RuntimeError("rank 1 has had enough")
+        return super().forward(features, side)
+
+
+def agree(folder: Path) -> dict[str, Any]:
+    train(folder / "ranks")
+    trainer.take_part = trainer.Validation = Falling  # type: ignore[misc, assignment]
+    stopped = train(folder / "early", dev=object(), steps=10, eval_every=1, patience=2)
+    try:
+        train(folder / "ranks")
+    except SourcierError as error:
+        return {"stopped": stopped.steps, "refused": str(error)}
+    return {}
+
+
+if __name__ == "__main__":
+    task, target = sys.argv[1], Path(sys.argv[2])
+    if task == "fail":
+        train(target / "fail", model=FailsOnRankOne())
+    else:
+        (target / f"rank{os.environ['RANK']}.json").write_text(json.dumps(agree(target)))
