@@ -1,0 +1,207 @@
+"""Retrieval quality before and after training, on real collections, family by family.
+
+    make bench-quality                                                     every recipe, in turn (hours on two cores)
+    python benchmarks/quality.py medquad-colbert --seeds 0                 one of them
+    python benchmarks/quality.py --quick                                   ten steps of each, to see that they run
+
+Recipes named `medquad-…` and `cranfield` read $SOURCIER_SHARED_DATA (../shared/data beside the project); those named
+`pydocs-…` make the corpus of `make demo` where it is not there yet. A row is written as soon as it is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from results import Results
+
+from sourcier.data.collections import Collection, read_beir
+from sourcier.data.examples import Examples
+from sourcier.data.pydocs import write_python_corpus
+from sourcier.encodings import TermVectors, TermWeights
+from sourcier.eval.evaluation import evaluate
+from sourcier.models import FAMILIES
+from sourcier.models.checkpoints import load
+from sourcier.models.encoder import SearchModel
+from sourcier.retrieval.retriever import Retriever
+from sourcier.train.step import TrainingStep
+from sourcier.train.trainer import Trainer
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = Path(os.environ.get("SOURCIER_SHARED_DATA", ROOT.parent / "shared" / "data"))
+WEIGHTS = Path(os.environ.get("SOURCIER_WEIGHTS", ROOT / ".weights"))
+RUNS = ROOT / "runs" / "quality"
+PYDOCS = ROOT / "demo" / "corpus"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What is trained on what, and what is asked of the trained model."""
+
+    data: Path
+    split: str
+    family: str
+    base: str
+    asked: str
+    least: float  # nDCG@10, or the gain over the untrained model where `gain`
+    gain: bool = False
+    model: dict[str, Any] = field(default_factory=dict)
+    train: dict[str, Any] = field(default_factory=dict)
+    step: dict[str, Any] = field(default_factory=dict)
+
+
+MEDQUAD = {"data": SHARED / "medquad", "split": "dev"}
+PYTHON = {"data": PYDOCS, "split": "test", "gain": True, "asked": "untrained + 0.03", "least": 0.03}
+LENGTHS = {"query_length": 32, "document_length": 180}
+SHORT = {"query_length": 32, "document_length": 128}
+SPARSE = {"flops_query": 1e-3, "flops_document": 1e-3, "flops_warmup": 100}
+
+RECIPES: dict[str, Recipe] = {
+    "medquad-colbert": Recipe(
+        **MEDQUAD, family="colbert", base="minilm", asked=">= 0.83", least=0.83, model=LENGTHS,
+        train={"steps": 360, "batch_size": 16, "learning_rate": 5e-5, "dropout": 0.0},
+    ),
+    "medquad-dense": Recipe(
+        **MEDQUAD, family="dense", base="minilm", asked=">= 0.78", least=0.78, model=LENGTHS,
+        train={"steps": 360, "batch_size": 16, "learning_rate": 5e-5, "dropout": 0.0},
+    ),
+    "medquad-splade": Recipe(
+        **MEDQUAD, family="splade", base="splade-4m", asked="> BM25, 0.527", least=0.527, model=LENGTHS,
+        train={"steps": 720, "batch_size": 32, "learning_rate": 2e-4}, step=SPARSE,
+    ),
+    "medquad-sparse_embed": Recipe(
+        **MEDQUAD, family="sparse_embed", base="splade-4m", asked="> BM25, 0.527", least=0.527, model=LENGTHS,
+        train={"steps": 720, "batch_size": 32, "learning_rate": 2e-4}, step=SPARSE,
+    ),
+    "pydocs-dense": Recipe(
+        **PYTHON, family="dense", base="minilm", model=SHORT,
+        train={"steps": 120, "batch_size": 16, "learning_rate": 5e-5, "dropout": 0.0},
+    ),
+    "pydocs-splade": Recipe(
+        **PYTHON, family="splade", base="splade-4m", model=SHORT,
+        train={"steps": 300, "batch_size": 32, "learning_rate": 2e-4}, step=SPARSE,
+    ),
+    "pydocs-sparse_embed": Recipe(
+        **PYTHON, family="sparse_embed", base="splade-4m", model=SHORT,
+        train={"steps": 300, "batch_size": 32, "learning_rate": 2e-4}, step=SPARSE,
+    ),
+}  # fmt: skip
+
+
+def ndcg(model: SearchModel, collection: Collection) -> float:
+    """nDCG@10 of a model on a whole collection, through an index of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        retriever = Retriever.build(model, collection.corpus, Path(folder) / "index", progress=True)
+        try:
+            return evaluate(retriever, collection, measures=("nDCG@10",), k=10).means["nDCG@10"]
+        finally:
+            retriever.close()
+
+
+def active_terms(model: SearchModel, collection: Collection) -> dict[str, float]:
+    """Mean active terms of a query and of a document, on the first 500 of each; nothing for other families."""
+    queries = [collection.queries[query].text for query in list(collection.qrels)[:500]]
+    documents = [document.content for document, _ in zip(collection.corpus, range(500), strict=False)]
+    means = {}
+    for name, texts, side in (("query", queries, "query"), ("document", documents, "document")):
+        encoding = model.encode(texts, side)  # type: ignore[arg-type]
+        if isinstance(encoding, TermWeights | TermVectors):
+            means[f"terms a {name}"] = round(len(encoding.terms) / len(encoding), 1)
+    return means
+
+
+def build(recipe: Recipe, seed: int) -> SearchModel:
+    """The untrained model; `seed` draws what the base does not have."""
+    torch.manual_seed(seed)
+    return FAMILIES[recipe.family].from_base(WEIGHTS / recipe.base, **recipe.model)
+
+
+def train(name: str, recipe: Recipe, seed: int, *, quick: bool) -> Path:
+    """The folder of the finished run; one that is there already is not trained again."""
+    output = RUNS / f"{name}-{seed}{'-quick' if quick else ''}"
+    if (output / "training.json").exists():
+        print(f"{name}: taking the run in {output}")
+        return output
+    shutil.rmtree(output, ignore_errors=True)
+    settings = {**recipe.train, **({"steps": 10} if quick else {})}
+    config = Trainer.Config(
+        output=str(output), seed=seed, step=TrainingStep.Config(**recipe.step), **settings
+    )
+    config.build(build(recipe, seed), Examples.from_beir(recipe.data, "train")).run()
+    return output
+
+
+def run(name: str, recipe: Recipe, seed: int, *, quick: bool) -> dict[str, Any]:
+    """One recipe with one seed: its row."""
+    output = train(name, recipe, seed, quick=quick)
+    summary = json.loads((output / "training.json").read_text())
+    collection = read_beir(recipe.data, recipe.split)
+    before = ndcg(build(recipe, seed), collection)
+    started = time.perf_counter()
+    trained = load(output / "last")
+    after = ndcg(trained, collection)
+    return {
+        "what": f"{name} nDCG@10, seed {seed}",
+        "before": round(before, 4),
+        "ours": round(after, 4),
+        "asked": recipe.asked,
+        "holds": after >= (before + recipe.least if recipe.gain else recipe.least),
+        **active_terms(trained, collection),
+        "training seconds": round(summary["seconds"]),
+        "indexing and search seconds": round(time.perf_counter() - started),
+        "settings": {**recipe.model, **recipe.train, **recipe.step},
+        "command": f"python benchmarks/quality.py {name} --seeds {seed}",
+    }
+
+
+def mean_row(name: str, recipe: Recipe, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The mean over seeds, which is what a recipe with `gain` is asked for."""
+    before, after = (statistics.mean(row[key] for row in rows) for key in ("before", "ours"))
+    return {
+        "what": f"{name} nDCG@10, mean of {len(rows)} seeds",
+        "before": round(before, 4),
+        "ours": round(after, 4),
+        "asked": recipe.asked,
+        "holds": after >= before + recipe.least,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "recipes", nargs="*", metavar="RECIPE", help=f"of {', '.join(RECIPES)}; all by default"
+    )
+    parser.add_argument(
+        "--seeds", default=None, help="such as 0,1,2; by default 0,1,2 for pydocs, 0 for the others"
+    )
+    parser.add_argument("--quick", action="store_true", help="ten steps of each")
+    arguments = parser.parse_args()
+    results = Results("quality", quick=arguments.quick)
+    for name in arguments.recipes or RECIPES:
+        recipe = RECIPES[name]
+        if recipe.data == PYDOCS and not PYDOCS.exists():
+            write_python_corpus(PYDOCS)
+        if not recipe.data.exists():
+            print(f"{name}: no collection in {recipe.data}; set SOURCIER_SHARED_DATA")
+            continue
+        seeds = [int(seed) for seed in (arguments.seeds or ("0,1,2" if recipe.gain else "0")).split(",")]
+        rows = []
+        for seed in seeds:
+            rows.append(run(name, recipe, seed, quick=arguments.quick))
+            results.add(rows[-1])
+        if recipe.gain:
+            results.add(mean_row(name, recipe, rows))
+    results.print()
+
+
+if __name__ == "__main__":
+    main()

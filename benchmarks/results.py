@@ -1,0 +1,84 @@
+"""How every benchmark keeps and prints its rows: `benchmarks/results/NAME.json`, one table on standard output.
+
+A row has `what` and, as far as they apply, `ours`, `peer`, `peer_name`, `ratio`, `asked`, `holds`, and whatever else
+the benchmark measured. A row of the same `what` is replaced, the others stay.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+FOLDER = Path(__file__).with_name("results")
+COLUMNS = ("what", "before", "ours", "peer", "peer_name", "ratio", "asked", "holds")
+
+
+class Results:
+    """The rows of one benchmark, written through to its file."""
+
+    def __init__(self, name: str, *, quick: bool = False) -> None:
+        self.path = FOLDER / f"{name}{'-quick' if quick else ''}.json"
+        self.quick = quick
+        kept = json.loads(self.path.read_text())["rows"] if self.path.exists() else []
+        self.rows: dict[str, dict[str, Any]] = {row["what"]: row for row in kept}
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Keeps a row, with the commit it was measured on, and writes the file."""
+        self.rows[row["what"]] = row | {"commit": commit()}
+        self.path.parent.mkdir(exist_ok=True)
+        content = {
+            "machine": machine(),
+            "commit": commit(),
+            "quick": self.quick,
+            "rows": list(self.rows.values()),
+        }
+        self.path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+    def print(self) -> None:
+        """The table of all rows."""
+        table = Table(title=f"{self.path.stem}{' (quick: a small part only)' if self.quick else ''}")
+        used = [name for name in COLUMNS if any(name in row for row in self.rows.values())]
+        for name in used:
+            table.add_column(name)
+        for row in self.rows.values():
+            table.add_row(*[_cell(row.get(name)) for name in used])
+        Console(width=160).print(table)
+
+
+def commit() -> str:
+    """The commit that is measured, with a + where the tree has changes that are not in it."""
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty=+", "--abbrev=10"],
+        cwd=FOLDER.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return described.stdout.strip() or "unknown"
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    return {
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "numpy": version("numpy"),
+    }
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "" if value is None else str(value)
