@@ -2,8 +2,7 @@
 
     python examples/demo.py --base .weights/minilm --output demo
 
-Three systems are measured on the packages that training has not seen: BM25, the dense model as it comes, and ColBERT
-fine-tuned from it.
+BM25, the dense model as it comes, and ColBERT fine-tuned from it are measured on packages that training has not seen.
 """
 
 import argparse
@@ -12,51 +11,55 @@ import shutil
 import time
 from pathlib import Path
 
-from rich.console import Console
-
 import sourcier
 from sourcier.data.pydocs import write_python_corpus
+from sourcier.eval.report import table
 
-parser = argparse.ArgumentParser(
-    description="From the documentation on this machine to a search model of your own."
-)
-parser.add_argument("--base", required=True, help="a sentence encoder: a folder or a hub id")
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--base", default=".weights/minilm", help="a sentence encoder: a folder or a hub id")
 parser.add_argument("--output", type=Path, default=Path("demo"))
 parser.add_argument("--documents", type=int, default=3000)
 parser.add_argument("--steps", type=int, default=120)
 arguments = parser.parse_args()
 out, lengths = arguments.output, {"query_length": 32, "document_length": 128}
-say = Console().print
-started = time.perf_counter()
-seconds = {"train": 0.0, "index": 0.0}
+started, seconds = time.perf_counter(), {"train": 0.0, "index": 0.0}
 
 
-def measure(system: str, model: object) -> dict[str, object]:
-    """Indexes the corpus with a model (BM25 where there is none) and asks it the test queries."""
+def measure(system: str, model: sourcier.Dense | sourcier.ColBERT | None) -> dict[str, object]:
+    """Indexes the corpus with a model, or with BM25 where there is none, and asks it the test queries."""
+    print(f"Indexing and searching with {system} …", flush=True)
     begun = time.perf_counter()
-    retriever = sourcier.Retriever.build(model, test.corpus, out / system, progress=True)
+    index = sourcier.Retriever.build(
+        model, test.corpus, out / system, kind=None if model else "bm25", progress=True
+    )
     seconds["index"] += time.perf_counter() - begun
-    means = sourcier.evaluate(retriever, test, measures=("nDCG@10",), k=10).means
-    return {"system": system, "ndcg@10": round(means["nDCG@10"], 4)}
+    return {
+        "system": system,
+        "ndcg@10": sourcier.evaluate(index, test, measures=("nDCG@10",)).means["nDCG@10"],
+    }
 
 
 for folder in ("corpus", "run", "bm25", "dense", "colbert"):
     shutil.rmtree(out / folder, ignore_errors=True)
-say("[bold]1[/] Reading the documentation of the installed packages …")
-say(write_python_corpus(out / "corpus", limit=arguments.documents))
+print("Reading the documentation of the installed packages …", flush=True)
+print(write_python_corpus(out / "corpus", limit=arguments.documents))
 test = sourcier.read_beir(out / "corpus", "test")
-
-say("[bold]2[/] Searching with BM25, and with the dense model as it comes …")
 rows = [measure("bm25", None), measure("dense", sourcier.Dense.from_base(arguments.base, **lengths))]
 
-say("[bold]3[/] Fine-tuning ColBERT on the packages of the training split …")
+print("Fine-tuning ColBERT on the packages of the training split …", flush=True)
 model = sourcier.ColBERT.from_base(arguments.base, **lengths)
-config = sourcier.Trainer.Config(
-    output=str(out / "run"), steps=arguments.steps, learning_rate=5e-5, batch_size=16
+training = {"steps": arguments.steps, "batch_size": 16, "learning_rate": 5e-5, "dropout": 0.0}
+examples = sourcier.Examples.from_beir(out / "corpus", "train")
+seconds["train"] = (
+    sourcier.Trainer.Config(output=str(out / "run"), **training).build(model, examples).run().seconds
 )
-result = config.build(model, sourcier.Examples.from_beir(out / "corpus", "train")).run()
-seconds["train"] = result.seconds
-rows.append(measure("colbert", sourcier.load(result.last_folder)))
+rows.append(measure("colbert", model))
 
+print(table(rows, title=f"nDCG@10 of {len(test.qrels)} queries on packages unseen in training"))
+retriever = sourcier.Retriever.open(out / "colbert")
+for query in ("sort an array along an axis", "retry a request that failed", "draw text onto an image"):
+    hits = retriever.search([query], k=3)[0]
+    print(f"\n{query}\n" + "\n".join(f"  {hit.score:6.2f}  {hit.id}" for hit in hits))
 seconds["total"] = time.perf_counter() - started
 (out / "results.json").write_text(json.dumps({"rows": rows, "seconds": seconds}, indent=1))
+print(f'\nAsk it yourself:  sourcier search {out / "colbert"} "your question"')

@@ -85,7 +85,7 @@ class _Ragged:
 
 @dataclass(slots=True)
 class TermWeights(_Ragged):
-    """Weights of the active terms of a text (SPLADE). `terms` [T] int32, rising in a row; `weights` [T] float32, > 0."""
+    """Weights of the active terms of a text (SPLADE). `terms` [T] int32, rising in a row; `weights` [T] float32 > 0."""
 
     offsets: np.ndarray
     terms: np.ndarray
