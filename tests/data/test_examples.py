@@ -229,7 +229,7 @@ def test_draw_depends_on_seed_and_epoch() -> None:
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
 def test_weight_must_be_above_zero(weight: float) -> None:
-    with pytest.raises(SourcierError, match="a: its weight is .*; give a number above 0"):
+    with pytest.raises(SourcierError, match=r"a: its weight is .*; give a number above 0"):
         Examples.mix([(_rows("a", 2), weight), (_rows("b", 2), 1.0)])
 
 

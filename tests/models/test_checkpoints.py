@@ -168,6 +168,23 @@ def test_a_save_that_fails_leaves_the_earlier_model(build, tmp_path, monkeypatch
     load(tmp_path / "model")
 
 
+def test_a_save_that_fails_at_the_last_rename_leaves_the_earlier_model(build, tmp_path, monkeypatch):
+    model = build("dense")
+    model.save_pretrained(tmp_path / "model")
+    rename = Path.rename
+
+    def refuse_new(self, target):
+        if self.name.endswith(".new"):
+            raise OSError("input/output error")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", refuse_new)
+    with pytest.raises(OSError, match="input/output error"):
+        model.save_pretrained(tmp_path / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    load(tmp_path / "model")
+
+
 def test_another_family_is_named(folder):
     family = json.loads((folder / "sourcier.json").read_text())["family"]
     other = next(cls for name, cls in FAMILIES.items() if name != family)

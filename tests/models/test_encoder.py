@@ -9,9 +9,9 @@ from dataclasses import fields
 import numpy as np
 import pytest
 import torch
-from tiny import DECODERS, ENCODERS
+from tiny import DECODERS, ENCODERS, tiny_model
 
-from sourcier.models import encoder
+from sourcier.models import FAMILIES, encoder
 from sourcier.models.dense import Dense
 from sourcier.models.representations import Representation
 from sourcier.types import SourcierError
@@ -194,3 +194,31 @@ def test_progress_is_shown_on_standard_error(build, capsys):
 def test_a_batch_holds_a_text(build, batch_size):
     with pytest.raises(ValueError, match="batch_size"):
         build("dense").encode(["a"], "query", batch_size=batch_size)
+
+
+@pytest.mark.parametrize(
+    ("family", "setting", "least"),
+    [("dense", "query_length", 1), ("sparse_embed", "document_terms", 1), ("colbert", "query_expansion", 0)],
+)
+def test_sizes_below_the_least_are_refused(family, setting, least):
+    with pytest.raises(SourcierError, match=f"{setting}={least - 1} must be at least {least}"):
+        FAMILIES[family].Config(**{setting: least - 1})
+
+
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "modernbert"])
+def test_dropout_is_set_in_attention_too(kind, tmp_path):
+    """With the base's dropout two passes in training mode differ; without any they are the same."""
+    dropouts = {
+        "bert": {"hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.5},
+        "distilbert": {"dropout": 0.5, "attention_dropout": 0.5},
+        "modernbert": {"attention_dropout": 0.5, "embedding_dropout": 0.5, "mlp_dropout": 0.5},
+    }
+    model = FAMILIES["dense"].from_base(tiny_model(kind, tmp_path / kind, **dropouts[kind])).train()
+    features = model.tokenize(["water ground spring well"], "document")
+
+    def differ():
+        return not torch.equal(*(model(features, "document").vectors for _ in range(2)))
+
+    assert differ()
+    model.set_dropout(0.0)
+    assert not differ()

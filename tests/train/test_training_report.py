@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from sourcier.train.report import Averages, Report, to_numbers
+from sourcier.train.report import Averages, Report, clock, to_numbers
 
 
 class Recorder:
@@ -57,8 +57,8 @@ def test_a_figure_that_json_cannot_hold_is_null(tmp_path: Path) -> None:
 
 def test_pauses_do_not_count_for_the_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight examples, 2 s of training around 100 s of evaluation: 4 a second."""
-    clock = iter([0.0, 1.0, 101.0, 102.0, 102.0])
-    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    times = iter([0.0, 1.0, 101.0, 102.0, 102.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(times))
     path = tmp_path / "metrics.jsonl"
     with Report(path, steps=2, log_every=2, show=False) as report:
         report.step(1, loss(1.0), examples=4, epoch=1.0, learning_rate=0.1)
@@ -98,3 +98,7 @@ def test_averages_start_anew_after_they_are_taken() -> None:
     assert to_numbers(averages.take()) == {"loss": 1.5}
     averages.add(loss(7.0))
     assert to_numbers(averages.take()) == {"loss": 7.0}
+
+
+def test_time_left_as_people_read_it() -> None:
+    assert [clock(seconds) for seconds in (4.6, 65, 7200)] == ["0:05", "1:05", "2:00:00"]

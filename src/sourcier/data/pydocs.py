@@ -27,8 +27,9 @@ from sourcier.types import Document, SourcierError
 
 SPLITS = ("train", "dev", "test")
 SHARES = {"train": 0.7, "dev": 0.1, "test": 0.2}
-#: Installers, and this package itself: not what a user looks things up in.
-NOT_BY_DEFAULT = frozenset(("pip", "setuptools", "wheel", "sourcier"))
+#: Installers and this package itself, which nobody looks things up in here, and pytorch-lightning, whose modules
+#: `lightning` holds too: the two in different splits would show to training what test asks for.
+NOT_BY_DEFAULT = frozenset(("pip", "setuptools", "wheel", "sourcier", "pytorch-lightning"))
 OTHER_CODE = re.compile(
     r"tests?|testsuite|conftest|test_.*|.*_tests?|vendor|vendored|third_?party|externs?|externals?|benchmarks?|examples?|docs?",
     re.IGNORECASE,
@@ -158,12 +159,17 @@ def _documented(package: _Package, left_out: Counter[str]) -> Iterator[Documente
 def _installed(names: set[str] | None, left_out: Counter[str]) -> list[_Package]:
     """The distributions of these names (all but a few where there are none), in the order of their digests."""
     found: dict[str, _Package] = {}
-    for distribution in importlib.metadata.distributions():
+    for distribution in _distributions():
         name = _normalised(distribution.name)
         wanted = name not in NOT_BY_DEFAULT if names is None else name in names
         if wanted and name not in found:
             found[name] = _Package(distribution.name, _modules(distribution))
     return sorted(found.values(), key=lambda package: _digest(package.name))
+
+
+def _distributions() -> Iterator[importlib.metadata.Distribution]:
+    """What is installed; folders that an installer left behind have no name, and are passed over."""
+    return (one for one in importlib.metadata.distributions() if "Name" in one.metadata)
 
 
 def _modules(distribution: importlib.metadata.Distribution) -> dict[str, Path]:
@@ -186,7 +192,7 @@ def _resolve(names: Sequence[str]) -> set[str]:
     """Distributions that go by these names, or that let something of these names be imported."""
     if not names:
         return set()  # and spare the look through all that is installed
-    installed = {_normalised(distribution.name) for distribution in importlib.metadata.distributions()}
+    installed = {_normalised(distribution.name) for distribution in _distributions()}
     importable = importlib.metadata.packages_distributions()
     resolved: set[str] = set()
     for name in names:

@@ -29,7 +29,7 @@ def contrastive(
 def pairwise_cross_entropy(positive: Tensor, negatives: Tensor, *, temperature: float = 1.0) -> Tensor:
     """Cross-entropy of the positive in each pair with one negative, mean over the pairs. [Q]
 
-    RankNet (Burges et al. 2005, section 3), the pairwise softmax loss of ColBERT (Khattab and Zaharia 2020, section 3.3).
+    RankNet (Burges et al. 2005, section 3), with which ColBERT was trained (Khattab and Zaharia 2020, section 3.3).
 
     `positive` [Q]; `negatives` [Q, M].
     """

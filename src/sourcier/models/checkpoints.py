@@ -85,6 +85,8 @@ def save(model: SearchModel, folder: str | Path) -> None:
             path.rename(old)
         new.rename(path)
     finally:
+        if old.exists() and not path.exists():
+            old.rename(path)
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
 

@@ -35,7 +35,8 @@ class ColBERT(SearchModel):
         query_expansion: int = field(
             default=32,
             metadata={
-                "help": "queries shorter than this many tokens are filled up with mask tokens; 0: none"
+                "least": 0,
+                "help": "queries shorter than this many tokens are filled up with mask tokens; 0: none",
             },
         )
         attend_to_expansion: bool = field(

@@ -12,7 +12,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -45,6 +45,13 @@ class EncoderConfig:
     document_length: int = field(
         default=256, metadata={"help": "longest document in tokens, with special ones"}
     )
+
+    def __post_init__(self) -> None:
+        """Refuses sizes and counts that are below 1, or below the field's own `least`."""
+        for item in fields(self):
+            value, least = getattr(self, item.name), item.metadata.get("least", 1)
+            if isinstance(value, int) and not isinstance(value, bool) and value < least:
+                raise SourcierError(f"{item.name}={value} must be at least {least}")
 
 
 class SearchModel(nn.Module, ABC):

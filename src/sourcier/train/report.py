@@ -13,7 +13,7 @@ from typing import Protocol, Self
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from torch import Tensor
 
 #: Seconds between two lines where standard error is not a terminal.
@@ -63,6 +63,7 @@ class Report:
         self._tracker = tracker
         self._averages = Averages()
         self._examples = 0
+        self._training = 0.0  # seconds, without pauses
         self._started = self._lapped = time.perf_counter()
         self._display = _display(steps) if show else None
 
@@ -91,11 +92,13 @@ class Report:
         means = to_numbers(self._averages.take())  # waits for the device, so the clock is read after it
         now = time.perf_counter()
         rate = self._examples / (now - self._lapped)
+        self._training += now - self._lapped
         self._examples, self._lapped = 0, now
         values = means | {"learning_rate": learning_rate, "epoch": epoch, "examples_per_second": rate}
         self._write(step, values)
         if self._display:
-            self._display.move(step, f"loss {means['loss']:.4g} · {rate:.3g} examples/s")
+            left = clock(self._training / step * (self._steps - step))
+            self._display.move(step, f"loss {means['loss']:.4g} · {rate:.3g} examples/s · {left} left")
 
     def evaluation(self, step: int, values: Mapping[str, float], text: str) -> None:
         """Notes what an evaluation found; `text` says it to people."""
@@ -143,8 +146,6 @@ class Bar:
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.description}"),
-            TextColumn("left"),
-            TimeRemainingColumn(),
             console=console,
         )
         self._task = self._progress.add_task("", total=steps)
@@ -166,15 +167,13 @@ class Lines:
     def __init__(self, console: Console, steps: int) -> None:
         self._console = console
         self._steps = steps
-        self._started = time.perf_counter()
         self._printed = -math.inf
 
     def move(self, step: int, text: str = "") -> None:
         now = time.perf_counter()
         if text and (now - self._printed >= LINE_SECONDS or step == self._steps):
             self._printed = now
-            left = (now - self._started) / step * (self._steps - step)
-            self.say(f"step {step}/{self._steps} · {text} · {_clock(left)} left")
+            self.say(f"step {step}/{self._steps} · {text}")
 
     def say(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -183,7 +182,8 @@ class Lines:
         """Nothing to put away."""
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Seconds as people read them: 1:05, or 2:00:00."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
