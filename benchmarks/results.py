@@ -27,18 +27,22 @@ class Results:
     def __init__(self, name: str, *, quick: bool = False) -> None:
         self.path = FOLDER / f"{name}{'-quick' if quick else ''}.json"
         self.quick = quick
+
+    @property
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """The rows of the file by `what`; read each time, since benchmarks may run side by side."""
         kept = json.loads(self.path.read_text())["rows"] if self.path.exists() else []
-        self.rows: dict[str, dict[str, Any]] = {row["what"]: row for row in kept}
+        return {row["what"]: row for row in kept}
 
     def add(self, row: dict[str, Any]) -> None:
         """Keeps a row, with the commit it was measured on, and writes the file."""
-        self.rows[row["what"]] = row | {"commit": commit()}
+        rows = self.rows | {row["what"]: row | {"commit": commit()}}
         self.path.parent.mkdir(exist_ok=True)
         content = {
             "machine": machine(),
             "commit": commit(),
             "quick": self.quick,
-            "rows": list(self.rows.values()),
+            "rows": list(rows.values()),
         }
         self.path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 

@@ -283,7 +283,11 @@ class TestTraining:
         model = json.loads((tmp_path / "run" / "best" / "sourcier.json").read_text())["config"]
         assert (model["dimension"], model["query_length"]) == (4, 16)
         assert "learning_rate: 0.0001" in (tmp_path / "run" / "config.yaml").read_text()
-        assert "temperature: 0.5" in (tmp_path / "run" / "config.yaml").read_text()
+        settings = tmp_path / "run" / "config.yaml"
+        assert "temperature: 0.5" in settings.read_text()
+        again = [*arguments, "--output", tmp_path / "again", "--family", "dense", "--config", settings]
+        assert run(*again).status == 0
+        assert (tmp_path / "again" / "config.yaml").read_text().count("learning_rate: 0.0001") == 1
 
     def test_the_same_seed_gives_the_same_heads(
         self, run: Run, arguments: list[object], tmp_path: Path

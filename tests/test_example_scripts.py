@@ -76,3 +76,13 @@ def test_two_processes_end_where_one_does(base: Path, beir: Path, tmp_path: Path
     for name in one:
         if not name.endswith("key.bias"):
             torch.testing.assert_close(two[name], one[name], rtol=0, atol=1e-6, msg=name)
+
+
+def test_the_demo_measures_three_systems(minilm: Path, tmp_path: Path) -> None:
+    options = ["--base", minilm, "--output", tmp_path / "demo", "--documents", "90", "--steps", "2"]
+    printed = run(EXAMPLES / "demo.py", *options)
+    results = json.loads((tmp_path / "demo" / "results.json").read_text())
+    assert [row["system"] for row in results["rows"]] == ["bm25", "dense", "colbert"]
+    assert all(0 < row["ndcg@10"] <= 1 for row in results["rows"])
+    assert set(results["seconds"]) == {"train", "index", "total"}
+    assert "sourcier search" in printed.splitlines()[-1]

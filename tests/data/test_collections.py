@@ -114,6 +114,40 @@ def test_fault_in_a_corpus_is_counted_when_lenient(tmp_path: Path, fault: str) -
     assert ([document.id for document in corpus], corpus.report.skipped.total()) == (["1", "2"], 1)
 
 
+MIXED = (
+    b'\xef\xbb\xbf{"_id": 1, "title": null, "text": "one"}\r\n'  # a byte order mark, an integer id, no title
+    b"\r\n"  # a blank line
+    b'{"_id": "2", "title": "T", "text": "two"}\r\n'
+    b'{"_id": "1", "text": "again"}\r\n'  # the id of line 1
+    b'{"_id": "3", "title": 3, "text": "three"}\r\n'
+    b'{"_id": "4", "text": "fo\r\n'  # a broken line
+    b'{"_id": "5", "text": "five",}\r\n'  # a trailing comma
+    b'{"_id": 6, "text": "six"}'  # no end of line
+)
+
+
+def test_mixed_file_is_read_as_far_as_it_is_sound(tmp_path: Path) -> None:
+    """Every form of hazard H1 in one file, with its total."""
+    (tmp_path / "corpus.jsonl").write_bytes(MIXED)
+    corpus = Corpus.read(tmp_path / "corpus.jsonl", lenient=True)
+    assert list(corpus) == [Document("1", "one"), Document("2", "two", "T"), Document("6", "six")]
+    skipped = {"duplicate id": 1, "wrong text type": 1, "broken JSON": 2}
+    assert (dict(corpus.report.skipped), corpus.report.skipped.total()) == (skipped, 4)
+    assert f"first at {tmp_path}/corpus.jsonl:6" in str(corpus.report)
+
+
+def test_mixed_file_stops_at_its_first_fault(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_bytes(MIXED)
+    with pytest.raises(DataError, match=r'corpus\.jsonl:4: id "1" was given before, at 1; '):
+        list(Corpus.read(tmp_path / "corpus.jsonl"))
+
+
+def test_integer_ids_and_their_digits_meet_in_judgments(tmp_path: Path) -> None:
+    folder = _folder(tmp_path, '{"_id": 1, "text": "t"}\n', '{"_id": 7, "text": "?"}\n', "7\t1\t1\n")
+    collection = read_beir(folder, "test")
+    assert (list(collection.queries), collection.qrels) == (["7"], {"7": {"1": 1}})
+
+
 def test_length_is_that_of_what_is_yielded(tmp_path: Path) -> None:
     text = '{"_id": "a", "text": "t"}\n' * 3 + '{"_id": "b", "text": "t"}\n'
     assert len(_corpus(tmp_path, text, lenient=True)) == 2

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from sourcier.data.collections import read_beir
+from sourcier.encodings import DenseVectors
 from sourcier.eval.evaluation import evaluate
+from sourcier.indexes import create, open_index
 from sourcier.types import DataError, Hits, SourcierError
 
 
@@ -60,3 +66,45 @@ def test_a_measure_deeper_than_the_search_is_refused() -> None:
 def test_a_judged_query_without_text_is_named() -> None:
     with pytest.raises(DataError, match="query 'q9' has judgments but no text"):
         evaluate(Lookup({}), Judged({}, {"q9": {"d": 1}}))
+
+
+def test_judgments_that_point_nowhere_are_counted_and_the_rest_is_measured(tmp_path: Path) -> None:
+    """One unknown document, one unknown query, one judgment twice, one query without hits. (Hazard H3.)"""
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d1", "text": "one"}\n{"_id": "d2", "text": "two"}\n')
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "1"}\n{"_id": "q2", "text": "2"}\n')
+    judgments = ["q1\td1\t1", "q1\td1\t1", "q1\tnowhere\t1", "nobody\td1\t1", "q2\td2\t1"]
+    (tmp_path / "qrels" / "test.tsv").write_text("\n".join(judgments))
+    judged = read_beir(tmp_path, "test", lenient=True)
+    assert dict(judged.report.skipped) == {"unknown document": 1, "unknown query": 1}
+    assert dict(judged.report.noted) == {"repeated judgment": 1}
+    result = evaluate(Lookup({"1": [("d1", 1.0)], "2": []}), judged)
+    assert (result.queries, set(result.means.values())) == (2, {0.5})
+
+
+@pytest.mark.parametrize("documents", [4_000, 32_000])
+def test_memory_is_that_of_the_hits_and_not_of_the_chunks(tmp_path: Path, documents: int) -> None:
+    """k=1000 over 2 or 16 tiles of documents, in 8 batches of queries: one bound for both. (Hazard H5.)"""
+    random = np.random.default_rng(0)
+    with create("dense", tmp_path) as writer:
+        for start in range(0, documents, 1000):
+            ids = [f"d{number}" for number in range(start, start + 1000)]
+            writer.add(ids, DenseVectors(random.normal(size=(1000, 4)).astype(np.float32)))
+        writer.finish()
+    index = open_index(tmp_path)
+    vectors = random.normal(size=(64, 4)).astype(np.float32)
+
+    class Searcher:
+        def search(self, queries: Sequence[str], k: int) -> Hits:
+            return index.search(DenseVectors(vectors[[int(query) for query in queries]]), k)
+
+    queries = {f"q{number}": Text(str(number)) for number in range(64)}
+    judged = Judged(queries, {query: {"d1": 1} for query in queries})
+    evaluate(Searcher(), judged, k=1000, batch_size=8)  # compiles what is compiled at the first call
+    tracemalloc.start()
+    try:
+        evaluate(Searcher(), judged, k=1000, batch_size=8)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 64 * 1000 * 400  # bytes a hit: its id, its score, its places in the run and in the ranks

@@ -59,6 +59,12 @@ def test_a_collection_of_empty_documents(tmp_path: Path) -> None:
     assert open_index(tmp_path).search(["water"], 5).ids.tolist() == [["a", "b"]]
 
 
+def test_five_hundred_of_eight_hundred(tmp_path: Path) -> None:
+    texts = [f"water {'rain ' * (number % 9)}" for number in range(800)]
+    hits = build("bm25", tmp_path, texts).search(["rain", "water"], 500)
+    assert [len(set(row) - {None}) for row in hits.ids.tolist()] == [500, 500]
+
+
 def test_empty_documents_come_last(tmp_path: Path) -> None:
     content = np.array([False, True, True])
     index = build("bm25", tmp_path, ["rain", "water"], ids=["empty", "rain", "water"], content=content)

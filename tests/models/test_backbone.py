@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import warnings
 
 import pytest
 import torch
@@ -58,23 +57,6 @@ def test_the_limit_is_what_the_position_table_holds(base, kind):
 @pytest.mark.parametrize("kind", ENCODERS + DECODERS)
 def test_only_decoders_are_causal(base, kind):
     assert Backbone.load(str(base(kind))).is_causal == (kind in DECODERS)
-
-
-@pytest.mark.parametrize("kind", ENCODERS + DECODERS)
-def test_a_text_beyond_the_limit_is_cut_with_one_warning(base, kind):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model = FAMILIES["dense"].from_base(base(kind), document_length=4096)
-        vectors = model.encode(["word " * 2000, "water"], "document").vectors
-        alone = model.encode(["water"], "document").vectors
-    messages = [str(warning.message) for warning in caught if warning.category is UserWarning]
-    assert len(messages) == 1
-    assert (
-        f"document_length=4096: '{model.backbone.config.model_type}' has positions for {POSITIONS}"
-        in messages[0]
-    )
-    assert torch.isfinite(torch.from_numpy(vectors)).all()
-    assert abs(vectors[1] - alone[0]).max() < 1e-5
 
 
 @pytest.mark.parametrize("family", ["splade", "sparse_embed"])

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tiny import ENCODERS, tiny_model
 from transformers import AutoModel, AutoModelForMaskedLM
 
 from sourcier.config import to_dict
@@ -36,9 +37,13 @@ SETTINGS = {
 SHARED = {"query_prompt": "find: ", "document_prompt": "page: ", "query_length": 20, "document_length": 30}
 
 
-def trained(build, family, **options):
+def trained(build, family, kind="roberta"):
     """A model with every setting off its default, after two steps."""
-    model = build(family, "roberta", **SETTINGS[family], **SHARED, **options).train()
+    return after_two_steps(build(family, kind, **SETTINGS[family], **SHARED))
+
+
+def after_two_steps(model):
+    model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for _ in range(2):
         queries, documents = (model(model.tokenize(TEXTS, side), side) for side in ("query", "document"))
@@ -83,18 +88,22 @@ def test_a_trained_model_comes_back_twice_as_it_was(build, tmp_path, family):
 
 @pytest.mark.slow
 def test_a_new_process_computes_the_same_bits(build, tmp_path):
-    expected = {}
+    """Through our loader the vectors, and through that of transformers the weights. (Hazard D1.)"""
+    expected, weights = {}, {}
     for family in FAMILIES:
         model = trained(build, family)
         model.save_pretrained(tmp_path / family)
         expected[family] = arrays(model)
+        weights[family] = backbone_state(model)
     script = (
         "import sys; sys.path[:0] = sys.argv[2:]\n"
         "import numpy as np\n"
         "from sourcier.models.checkpoints import FAMILIES, load\n"
-        "from test_checkpoints import arrays\n"
+        "from test_checkpoints import arrays, plain_state\n"
         "for family in FAMILIES:\n"
-        "    np.savez(f'{sys.argv[1]}/{family}.npz', *arrays(load(f'{sys.argv[1]}/{family}')))\n"
+        "    folder = f'{sys.argv[1]}/{family}'\n"
+        "    np.savez(f'{folder}.npz', *arrays(load(folder)))\n"
+        "    np.savez(f'{folder}.plain.npz', **plain_state(folder))\n"
     )
     here = Path(__file__).parent
     paths = [str(here), str(here.parent), str(here.parents[1] / "src")]
@@ -102,6 +111,34 @@ def test_a_new_process_computes_the_same_bits(build, tmp_path):
     for family, known in expected.items():
         with np.load(tmp_path / f"{family}.npz") as stored:
             assert_equal([stored[f"arr_{number}"] for number in range(len(known))], known)
+        with np.load(tmp_path / f"{family}.plain.npz") as stored:
+            assert_equal([stored[name] for name in weights[family]], list(weights[family].values()))
+
+
+def backbone_state(model):
+    """The weights of the backbone in numpy, as transformers names them."""
+    return {name: tensor.numpy() for name, tensor in model.backbone.model.state_dict().items()}
+
+
+def plain_state(folder):
+    """The same from the model that transformers makes of the folder."""
+    family = json.loads((Path(folder) / "sourcier.json").read_text())["family"]
+    kind = AutoModelForMaskedLM if family in ("splade", "sparse_embed") else AutoModel
+    return {name: tensor.numpy() for name, tensor in kind.from_pretrained(folder).state_dict().items()}
+
+
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_the_masked_language_head_comes_back_in_every_kind(tmp_path, kind, tied):
+    """Where the decoder shares the embeddings, and where it has a matrix of its own. (Hazard D1.)"""
+    base = tiny_model(kind, tmp_path / "base", tie_word_embeddings=tied)
+    model = after_two_steps(FAMILIES["splade"].from_base(base))
+    embeddings = model.backbone.model.get_input_embeddings().weight
+    assert torch.equal(model.backbone.decoder_weight, embeddings) == tied
+    model.save_pretrained(tmp_path / "model")
+    assert_equal(arrays(load(tmp_path / "model")), arrays(model))
+    plain = plain_state(tmp_path / "model")
+    assert_equal([plain[name] for name in backbone_state(model)], list(backbone_state(model).values()))
 
 
 @pytest.mark.parametrize("family", ["splade", "sparse_embed"])
@@ -278,3 +315,10 @@ def test_a_lost_masked_language_head_is_named(build, tmp_path):
 def test_a_hugging_face_folder_is_no_model_yet(base):
     with pytest.raises(SourcierError, match="from_base makes one"):
         load(base("bert"))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_of_ours_is_no_base(folder, family):
+    """A new model on it would lose its head and its settings without a word. (Hazard D1.)"""
+    with pytest.raises(SourcierError, match="is a model of Sourcier: from_pretrained loads it"):
+        FAMILIES[family].from_base(folder)

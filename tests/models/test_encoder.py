@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+import re
 import threading
+import warnings
 from dataclasses import fields
 
 import numpy as np
 import pytest
 import torch
-from tiny import DECODERS, ENCODERS, tiny_model
+from tiny import DECODERS, ENCODERS, POSITIONS, tiny_model
 
 from sourcier.models import FAMILIES, encoder
 from sourcier.models.dense import Dense
@@ -51,6 +53,24 @@ def test_a_text_is_encoded_alike_in_every_batch(build, family, kind):
         assert len(together) == len(TEXTS)
         assert all(np.isfinite(array).all() for array in arrays(together).values())
         assert_close(together, alone)
+
+
+@pytest.mark.parametrize(("family", "kind"), EVERY)
+def test_texts_beyond_the_limit_are_cut_with_one_warning(base, family, kind):
+    """2,000 words of one token, where the table of positions ends at 256. (Hazard C4.)"""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = FAMILIES[family].from_base(base(kind), query_length=4096, document_length=4096)
+        for side in ("query", "document"):
+            (long,) = model.tokens.rows(["a " * 2000], side)
+            encoding = model.encode(["a " * 2000, "water"], side)
+            assert len(long) == POSITIONS
+            assert all(np.isfinite(array).all() for array in arrays(encoding).values())
+            assert_close(encoding.take(np.array([1])), model.encode(["water"], side))
+    limit = f"query_length=4096 and document_length=4096: .* has positions for {POSITIONS} tokens"
+    (message,) = {str(warning.message) for warning in caught if warning.category is UserWarning}
+    assert re.match(limit, message)
+    assert sum(warning.category is UserWarning for warning in caught) == 1
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)

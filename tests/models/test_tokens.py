@@ -15,9 +15,11 @@ FAMILY_NAMES = ("dense", "splade", "sparse_embed", "colbert")
 
 
 @pytest.mark.parametrize("side", ["query", "document"])
-@pytest.mark.parametrize("kind", ENCODERS)
-def test_the_marker_is_one_token_at_position_1(build, kind, side):
-    model = build("colbert", kind)
+@pytest.mark.parametrize("markers", [{}, {"query_marker": ". ", "document_marker": "[Document text]"}])
+@pytest.mark.parametrize("kind", [*ENCODERS, "llama"])
+def test_the_marker_is_one_token_at_position_1(build, kind, markers, side):
+    expansion = {"query_expansion": 0} if kind == "llama" else {}
+    model = build("colbert", kind, **expansion, **markers)
     tokenizer = model.tokenizer
     marker = getattr(model.config, f"{side}_marker")
     first, second = model.tokenize(["a", "b"], side)["input_ids"].tolist()

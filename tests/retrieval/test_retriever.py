@@ -322,3 +322,80 @@ def test_a_second_build_with_the_same_model_shares_it(tmp_path: Path) -> None:
         Retriever.build(model, CORPUS, tmp_path / "index")
     assert len(list((tmp_path / "index" / "models").iterdir())) == 1
     assert Retriever.open(tmp_path / "index").search(["water"], k=1).version == "000002"
+
+
+#: Texts without content, among documents that have some. (Hazard E5.)
+SPARSE_CORPUS = [
+    Document("nothing", ""),
+    Document("water", "water in the ground"),
+    Document("space", " "),
+    Document("dots", "..."),
+    Document("rain", "rain on the lake"),
+    Document("invisible", "\u200b"),
+    Document("sort", "sort the array"),
+]
+EMPTY_IDS = ["nothing", "space", "dots", "invisible"]
+
+#: The family of the model for each kind of index; None for BM25.
+FAMILY_OF_KIND = {
+    "bm25": None,
+    "dense": "Dense",
+    "multivector": "ColBERT",
+    "sparse": "Splade",
+    "term_vectors": "SparseEmbed",
+}
+
+
+@pytest.fixture(scope="module", params=FAMILY_OF_KIND)
+def kind_and_model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    import sourcier
+
+    family = FAMILY_OF_KIND[request.param]
+    if family is None:
+        return request.param, None
+    base = tiny_model("bert", tmp_path_factory.mktemp("base"))
+    return request.param, getattr(sourcier, family).from_base(base)
+
+
+def test_documents_without_content_keep_their_ids_and_come_last(kind_and_model: Any, tmp_path: Path) -> None:
+    kind, model = kind_and_model
+    with Retriever.build(model, SPARSE_CORPUS, tmp_path, kind=kind, save_model=False) as retriever:
+        hits = retriever.search(["water in the ground", "sort the array"], k=10, documents=True)
+    for row, best in enumerate(("water", "sort")):
+        found = [hit.id for hit in hits[row]]
+        assert found[3:] == EMPTY_IDS
+        assert sorted(found[:3]) == ["rain", "sort", "water"]
+        if kind != "term_vectors":  # whose tiny random model need not know its own text again
+            assert found[0] == best
+        assert [hit.document.id for hit in hits[row] if hit.document] == found
+    assert np.isfinite(hits.scores).all()
+    assert (hits.scores[:, 3:] == np.float32(EMPTY_SCORE)).all()
+
+
+def test_queries_without_content_have_no_hits_beside_one_that_has(
+    kind_and_model: Any, tmp_path: Path
+) -> None:
+    kind, model = kind_and_model
+    with Retriever.build(model, SPARSE_CORPUS, tmp_path, kind=kind, save_model=False) as retriever:
+        hits = retriever.search(["", " ", "rain on the lake", "...", "\u200b"], k=2)
+        with pytest.raises(TypeError, match="query 1 is None"):
+            retriever.search(["rain", None])  # type: ignore[list-item]
+    assert hits.counts.tolist() == [0, 0, 2, 0, 0]
+
+
+def test_a_document_without_text_is_refused_with_its_row(kind_and_model: Any, tmp_path: Path) -> None:
+    kind, model = kind_and_model
+    corpus = [*SPARSE_CORPUS, Document("none", None)]  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="row 7 of the corpus: the text of document 'none' is None"):
+        Retriever.build(model, corpus, tmp_path, kind=kind, save_model=False)
+
+
+def test_ten_of_four_are_four(kind_and_model: Any, tmp_path: Path) -> None:
+    """Exactly four, each once, and no depth below 1. (Hazard E6.)"""
+    kind, model = kind_and_model
+    with Retriever.build(model, SPARSE_CORPUS[:4], tmp_path, kind=kind, save_model=False) as retriever:
+        hits = retriever.search(["water", "sort the array"], k=10)
+        assert [sorted(row) for row in hits.ids.tolist()] == [["dots", "nothing", "space", "water"]] * 2
+        for k in (0, -1):
+            with pytest.raises(ValueError, match="k must be"):
+                retriever.search(["water"], k=k)

@@ -206,7 +206,7 @@ def test_the_settings_of_a_run_can_be_read_back(tmp_path: Path) -> None:
     step = TrainingStep.Config(temperature=0.5)
     train(tmp_path, steps=2, eval_documents=None, step=step)
     path = tmp_path / "config.yaml"
-    config = from_dict(Trainer.Config, read_yaml(path), where=str(path))
+    config = from_dict(Trainer.Config, read_yaml(path)["train"], where=str(path))
     assert (config.steps, config.eval_documents, config.step) == (2, None, step)
 
 

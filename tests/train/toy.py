@@ -9,12 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from sourcier.data.examples import Example, Examples
+from sourcier.models.encoder import EncoderConfig
 from sourcier.models.representations import DenseRepresentation
 
 
 class Table(nn.Module):
     family = "dense"
     default_temperature = 1.0
+    config = EncoderConfig()
 
     def __init__(self, rows: int = 26, width: int = 8) -> None:
         super().__init__()

@@ -77,6 +77,8 @@ def add_flags(parser: Parser, arguments: Sequence[str]) -> None:
 
 def train(settings: Any) -> Output:
     """Train a model; its best state on dev is left in RUN/best, the last one in RUN/last."""
+    from accelerate import PartialState
+
     from sourcier.data.examples import read_examples
 
     config, model_settings = _settings(settings)
@@ -86,6 +88,7 @@ def train(settings: Any) -> Output:
     model = _new_model(settings.family, settings.base, model_settings, seed=config.seed)
     hide_weight_bars()  # from here on: a base that comes from the hub shows its download
     result = config.build(model, examples, dev).run()
+    PartialState().destroy_process_group()
     values = {
         name: str(value) if isinstance(value, Path) else value for name, value in asdict(result).items()
     }

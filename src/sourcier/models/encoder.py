@@ -91,6 +91,12 @@ class SearchModel(nn.Module, ABC):
 
         Heads that the base does not have are drawn from torch's random numbers: seed them first.
         """
+        from sourcier.models import checkpoints
+
+        if (Path(base) / checkpoints.MANIFEST).is_file():
+            raise SourcierError(
+                f"{base} is a model of Sourcier: from_pretrained loads it with its settings and all its weights"
+            )
         config = from_dict(cls.Config, settings, where=f"settings of {cls.family}")
         tokenizer = load_tokenizer(str(base))
         model = cls(cls.backbone_class.load(str(base), dtype=dtype), tokenizer, config)

@@ -293,7 +293,7 @@ class Trainer:
         """What the main process needs before the first step: its folder, its part of dev, and its report."""
         config = self.config
         self.folder.create()
-        write_yaml(self.folder.config, config)
+        write_yaml(self.folder.config, {"model": to_dict(self.model.config), "train": to_dict(config)})
         if self.dev is not None:
             part = take_part(
                 self.dev, queries=config.eval_queries, documents=config.eval_documents, seed=config.seed
