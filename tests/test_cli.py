@@ -274,6 +274,14 @@ class TestTraining:
         evaluated = run("evaluate", tmp_path / "index", "--data", beir, "--json")
         assert set(evaluated.json["measures"]) == {"nDCG@10", "MRR@10", "recall@100", "success@1"}
 
+    def test_a_checkpoint_is_indexed_as_it_comes(
+        self, run: Run, base: Path, beir: Path, tmp_path: Path
+    ) -> None:
+        what = ["index", "build", "--model", base, "--data", beir, "--output", tmp_path / "index", "--json"]
+        built = run(*what, "--family", "dense")
+        assert (built.status, built.json["family"]) == (0, "dense"), built.err
+        assert "'dense'" in run(*what, "--family", "dens").err
+
     def test_flags_override_the_file(self, run: Run, arguments: list[object], tmp_path: Path) -> None:
         (tmp_path / "run.yaml").write_text(
             "model: {dimension: 8, query_length: 16}\ntrain: {learning_rate: 1e-4, step: {temperature: 0.5}}\n"

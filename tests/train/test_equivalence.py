@@ -1,4 +1,4 @@
-"""Two and three Gloo processes give the loss and the gradient of one: every family, with negatives, with FLOPS."""
+"""Two and three Gloo processes give the loss and the gradient of one: every family on every kind of base."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from equivalence_worker import KINDS
 from tiny import tiny_model
 
 WORKER = Path(__file__).with_name("equivalence_worker.py")
@@ -21,7 +22,8 @@ pytestmark = pytest.mark.slow
 def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """All cases in one launch."""
     folder = tmp_path_factory.mktemp("equivalence")
-    base = tiny_model("bert", folder / "bert")
+    for kind in ("bert", *KINDS):
+        tiny_model(kind, folder / kind)
     result = folder / "result.json"
     command = [
         sys.executable,
@@ -32,7 +34,7 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         str(request.param),
     ]
     finished = subprocess.run(
-        [*command, str(WORKER), str(base), str(result)],
+        [*command, str(WORKER), str(folder), str(result)],
         capture_output=True,
         text=True,
         timeout=240,
@@ -46,6 +48,7 @@ def test_the_comparison_compares_something(results: list[dict[str, Any]]) -> Non
     assert all(case["norm"] > 1e-4 for case in results)
     assert {case["negatives"] for case in results} == {0, 1, 2}
     assert {case["family"] for case in results} == {"dense", "splade", "sparse_embed", "colbert"}
+    assert {case["kind"] for case in results if case["checkpointed"]} == {"bert", *KINDS}
 
 
 def test_losses_are_equal(results: list[dict[str, Any]]) -> None:

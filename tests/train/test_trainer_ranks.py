@@ -57,6 +57,16 @@ def test_both_processes_stop_at_the_same_step(ranks: Path) -> None:
     assert [rank["stopped"] for rank in told(ranks)] == [2, 2]
 
 
+def test_both_processes_come_to_the_end_where_most_rows_share_a_positive(ranks: Path) -> None:
+    """60 of 100 rows, in batches of 8: a sampler that promises more than it yields hangs here. (Hazard A11.)"""
+    first, second = (rank["crowded"] for rank in told(ranks))
+    assert first == second > 0
+
+
+def test_both_processes_refuse_rows_that_cannot_be_shared_out(ranks: Path) -> None:
+    assert all("no batch has a row for each process" in rank["alone"] for rank in told(ranks))
+
+
 def test_what_stops_the_main_process_stops_both(ranks: Path) -> None:
     assert all("not empty" in rank["refused"] for rank in told(ranks))
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from toy import Table, letters
 
+from sourcier.data.examples import Example, Examples
 from sourcier.train import trainer
 from sourcier.train.trainer import Trainer, TrainingResult
 from sourcier.types import SourcierError
@@ -60,14 +61,34 @@ class FailsOnRankOne(Table):
         return super().forward(features, side)
 
 
+def crowd(output: Path, *, rows: int, sharing: int) -> TrainingResult:
+    """Two epochs over rows of which the first ones share a positive, so that no two of those meet in a batch."""
+    model = Table(rows=2 * rows)
+    examples = Examples(
+        [Example(query=chr(97 + row), positive=chr(97 + rows + max(row, sharing - 1))) for row in range(rows)]
+    )
+    config = Trainer.Config(output=str(output), epochs=2, batch_size=8, timeout=1.0, progress=False)
+    return config.build(model, examples).run()
+
+
 def agree(folder: Path) -> dict[str, Any]:
     train(folder / "ranks")
+    crowded = crowd(folder / "crowded", rows=100, sharing=60)
+    try:
+        crowd(folder / "identical", rows=20, sharing=20)
+    except SourcierError as error:
+        alone = str(error)
     trainer.take_part = trainer.Validation = Falling  # type: ignore[misc, assignment]
     stopped = train(folder / "early", dev=object(), steps=10, eval_every=1, patience=2)
     try:
         train(folder / "ranks")
     except SourcierError as error:
-        return {"stopped": stopped.steps, "refused": str(error)}
+        return {
+            "crowded": crowded.steps,
+            "alone": alone,
+            "stopped": stopped.steps,
+            "refused": str(error),
+        }
     return {}
 
 

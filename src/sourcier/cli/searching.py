@@ -20,7 +20,7 @@ from sourcier.cli.command import (
     names,
     told,
 )
-from sourcier.config import to_dict
+from sourcier.config import to_dict, unknown
 from sourcier.types import Hit
 
 
@@ -30,6 +30,10 @@ def add_build_flags(parser: Parser, _: Sequence[str]) -> None:
     )
     parser.add_argument("--output", required=True, metavar="INDEX", help="folder of the index")
     parser.add_argument("--model", metavar="RUN", help="run of `sourcier train`, or a model folder")
+    parser.add_argument(
+        "--family",
+        help="take --model as a Hugging Face checkpoint as it comes, and make a model of this family",
+    )
     parser.add_argument("--kind", help="kind of index; bm25 needs no model (default: what suits the model)")
     parser.add_argument(
         "--batch-size", type=count, default=32, metavar="N", help="texts at once (default: 32)"
@@ -45,13 +49,26 @@ def build(settings: Any) -> Output:
     if settings.model is None and settings.kind != "bm25":
         raise WrongUse("index build needs --model RUN, or --kind bm25 (see sourcier index build --help)")
     corpus = Corpus.read(settings.data, lenient=settings.lenient)
-    model = None if settings.model is None else str(model_folder(settings.model))
     hide_weight_bars()
+    model = _model(settings.model, settings.family)
     Retriever.build(
         model, corpus, settings.output, kind=settings.kind, batch_size=settings.batch_size, progress=True
     ).close()
     told(corpus)
     return _description(settings.output)
+
+
+def _model(path: str | None, family: str | None) -> Any:
+    """A model of ours by its folder, or a new one of a family on a Hugging Face checkpoint."""
+    if path is None:
+        return None
+    if family is None:
+        return str(model_folder(path))
+    from sourcier.models.checkpoints import FAMILIES
+
+    if family not in FAMILIES:
+        raise WrongUse(unknown("family", family, FAMILIES))
+    return FAMILIES[family].from_base(path)
 
 
 def add_info_flags(parser: Parser, _: Sequence[str]) -> None:
