@@ -282,6 +282,14 @@ class TestTraining:
         assert (built.status, built.json["family"]) == (0, "dense"), built.err
         assert "'dense'" in run(*what, "--family", "dens").err
 
+    def test_heads_that_a_checkpoint_lacks_are_the_same_in_every_build(
+        self, run: Run, base: Path, beir: Path, tmp_path: Path
+    ) -> None:
+        """The index names its model by a hash of all weights. (Hazard D1.)"""
+        what = ["index", "build", "--model", base, "--data", beir, "--family", "colbert", "--json"]
+        first, second = (run(*what, "--output", tmp_path / name).json["model"] for name in ("a", "b"))
+        assert first == second
+
     def test_flags_override_the_file(self, run: Run, arguments: list[object], tmp_path: Path) -> None:
         (tmp_path / "run.yaml").write_text(
             "model: {dimension: 8, query_length: 16}\ntrain: {learning_rate: 1e-4, step: {temperature: 0.5}}\n"

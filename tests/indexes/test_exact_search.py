@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,26 @@ def test_five_hundred_of_eight_hundred(kind: Kind, tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     hits = build(kind.name, tmp_path, kind.encode(random, 800)).search(kind.encode(random, 2), 500)
     assert [len(set(row)) for row in hits.ids.tolist()] == [500, 500]
+
+
+@every_kind
+def test_memory_of_a_search_does_not_grow_with_the_documents(kind: Kind, tmp_path: Path) -> None:
+    """A thousand hits of each query, over 4,000 and over 32,000 documents. (Hazard H5.)"""
+    random = np.random.default_rng(17)
+    some, asked = kind.encode(random, 500), kind.encode(random, 8)
+    peaks = []
+    for copies in (8, 64):
+        corpus = type(some).concatenate([some] * copies)
+        ids = [f"d{number:05}" for number in range(len(corpus))]
+        index = build(kind.name, tmp_path / str(copies), corpus, ids=ids)
+        index.search(asked, 1000)  # compiles what is compiled at the first call
+        tracemalloc.start()
+        try:
+            index.search(asked, 1000)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert peaks[1] < 1.1 * peaks[0]
 
 
 @every_kind

@@ -36,7 +36,7 @@ class Case:
 
 
 #: Steps of a case: what DistributedDataParallel waits for in vain, it tells at the second.
-STEPS = 3
+STEPS = 2
 
 #: Kinds whose buffers and poolers DistributedDataParallel could stumble over. (Hazards A9 and A10.)
 KINDS = ("roberta", "xlm_roberta", "distilbert", "modernbert")
@@ -48,7 +48,7 @@ CASES = [
     for flops in ((0.0, 0.1) if family in ("splade", "sparse_embed") else (0.0,))
 ] + [
     Case(family, "contrastive", 1, 0.0, kind, checkpointed)
-    for family in ("dense", "splade", "sparse_embed", "colbert")
+    for family in ("dense", "splade")  # one on each class of backbone
     for kind in ("bert", *KINDS)
     for checkpointed in (False, True)
     if kind != "bert" or checkpointed

@@ -64,10 +64,13 @@ def _model(path: str | None, family: str | None) -> Any:
         return None
     if family is None:
         return str(model_folder(path))
+    import torch
+
     from sourcier.models.checkpoints import FAMILIES
 
     if family not in FAMILIES:
         raise WrongUse(unknown("family", family, FAMILIES))
+    torch.manual_seed(42)  # heads that the checkpoint does not have are the same in every build
     return FAMILIES[family].from_base(path)
 
 
