@@ -23,7 +23,7 @@ def test_tiles_give_the_best_of_the_whole(seed: int, columns: int, tile: int, pa
     depth = max(1, int(part * columns))
     best = TopK(3, depth)
     for start in range(0, columns, tile):
-        best.offer(scores[:, start : start + tile], start)
+        best.offer(scores[:, start : start + tile].T, start)
     ranked = best.ranked()
     assert ranked.rows.tolist() == best_first(scores)[:, :depth].tolist()
     assert ranked.scores.tolist() == (-np.sort(-scores, axis=1))[:, :depth].tolist()

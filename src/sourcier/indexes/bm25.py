@@ -77,7 +77,7 @@ class BM25Index(IndexBase):
 
     def _best_of_query(self, words: list[str], depth: int) -> Ranked:
         best = TopK(1, depth)
-        best.offer(self._scores(words)[None], 0)
+        best.offer(self._scores(words)[:, None], 0)
         return best.ranked()
 
     def _scores(self, words: list[str]) -> np.ndarray:

@@ -95,8 +95,11 @@ class DenseIndex(IndexBase):
         error = rounding(self.vectors.shape[1]) * self._largest_norm * norms(queries)
         refuse_overflow(error)
         best = TopK(len(queries), candidates_for(depth, count))
+        # One piece of memory for the products of all tiles: it stays in the cache.
+        room = np.empty((min(_TILE, count), len(queries)), dtype=np.float32)
         for start in range(0, count, _TILE):
-            best.offer(queries @ self.vectors[start : start + _TILE].T, start)
+            tile = self.vectors[start : start + _TILE]
+            best.offer(np.matmul(tile, queries.T, out=room[: len(tile)]), start)
         return settle(
             best.ranked(),
             depth,

@@ -165,9 +165,9 @@ def _groups(queries: TokenVectors) -> Iterator[TokenVectors]:
 
 @njit(cache=True, nogil=True)
 def _sum_of_maxima(products: np.ndarray, offsets: np.ndarray, query_offsets: np.ndarray) -> np.ndarray:
-    """MaxSim from the products [T, C] of document tokens and query tokens. [Q, documents of the tile]"""
+    """MaxSim from the products [T, C] of document tokens and query tokens. [documents of the tile, Q]"""
     documents, queries = len(offsets) - 1, len(query_offsets) - 1
-    scores = np.empty((queries, documents), dtype=np.float32)
+    scores = np.empty((documents, queries), dtype=np.float32)
     best = np.empty(products.shape[1], dtype=np.float32)
     for document in range(documents):
         start, stop = offsets[document] - offsets[0], offsets[document + 1] - offsets[0]
@@ -179,7 +179,7 @@ def _sum_of_maxima(products: np.ndarray, offsets: np.ndarray, query_offsets: np.
             total = np.float32(0.0)
             for column in range(query_offsets[query], query_offsets[query + 1]):
                 total += best[column]
-            scores[query, document] = total
+            scores[document, query] = total
     return scores
 
 

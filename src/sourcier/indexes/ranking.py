@@ -18,6 +18,8 @@ import numpy as np
 from numba import njit
 
 _NO_ROW = np.iinfo(np.int64).max
+#: Queries whose scores for a row are looked at together: most rows are better for none of them.
+_BLOCK = 32
 
 
 class Ranked(NamedTuple):
@@ -38,7 +40,7 @@ class TopK:
         self._rows = np.full((queries, depth), _NO_ROW, dtype=np.int64)
 
     def offer(self, scores: np.ndarray, first_row: int) -> None:
-        """Scores [Q, T] float32 of the rows from `first_row` on."""
+        """Scores [T, Q] float32 of the rows from `first_row` on."""
         _offer(scores, first_row, self._scores, self._rows)
 
     def ranked(self) -> Ranked:
@@ -97,7 +99,7 @@ def settle(
     gap = candidates.scores[:, depth - 1].astype(np.float64) - candidates.scores[:, -1]
     for query in np.flatnonzero((gap <= 2 * error) & (error > 0)):
         best = TopK(1, depth)
-        best.offer(rescore_all(int(query))[None], 0)
+        best.offer(rescore_all(int(query))[:, None], 0)
         settled.rows[query], settled.scores[query] = (found[0] for found in best.ranked())
     return settled
 
@@ -117,15 +119,21 @@ def checked_depth(k: Any) -> int:
 def _offer(scores: np.ndarray, first_row: int, best_scores: np.ndarray, best_rows: np.ndarray) -> None:
     """Put scores that are better than the worst one kept in its place; [Q, depth] heaps with the worst on top."""
     depth = best_scores.shape[1]
-    for query in range(scores.shape[0]):
-        kept_scores, kept_rows = best_scores[query], best_rows[query]
-        worst = kept_scores[0]
-        for column in range(scores.shape[1]):
-            score = scores[query, column]
-            # An equal score came later than all that are kept, so it loses the tie.
-            if score > worst:
-                _replace_worst(kept_scores, kept_rows, depth, score, first_row + column)
-                worst = kept_scores[0]
+    worst = best_scores[:, 0].copy()
+    for row in range(scores.shape[0]):
+        for start in range(0, scores.shape[1], _BLOCK):
+            stop = min(start + _BLOCK, scores.shape[1])
+            better = 0
+            for query in range(start, stop):
+                # An equal score came later than all that are kept, so it loses the tie.
+                better += scores[row, query] > worst[query]
+            if better == 0:
+                continue
+            for query in range(start, stop):
+                score = scores[row, query]
+                if score > worst[query]:
+                    _replace_worst(best_scores[query], best_rows[query], depth, score, first_row + row)
+                    worst[query] = best_scores[query, 0]
 
 
 @njit(cache=True, nogil=True)

@@ -89,5 +89,5 @@ class TermVectorsIndex(IndexBase):
 
     def _best_of_query(self, query: TermVectors, depth: int) -> Ranked:
         best = TopK(1, depth)
-        best.offer(self.postings.scores(query.terms, query.vectors, self._rows.filled)[None], 0)
+        best.offer(self.postings.scores(query.terms, query.vectors, self._rows.filled)[:, None], 0)
         return best.ranked()
