@@ -93,3 +93,8 @@ def test_a_long_document_among_short_ones(tmp_path: Path) -> None:
     ]
     assert hits.ids[0].tolist() == [f"d{row}" for row in np.argsort(expected)[::-1]]
     np.testing.assert_allclose(np.sort(hits.scores[0]), np.sort(expected), rtol=1e-5)
+
+
+def test_scores_of_other_queries_are_refused() -> None:
+    with pytest.raises(ValueError, match="scores of 3 queries offered, not of 2"):
+        TopK(2, 1).offer(np.zeros((2, 3), dtype=np.float32), 0)

@@ -41,6 +41,9 @@ class TopK:
 
     def offer(self, scores: np.ndarray, first_row: int) -> None:
         """Scores [T, Q] float32 of the rows from `first_row` on."""
+        # Compiled code does not look where it writes.
+        if scores.shape[1] != len(self._scores):
+            raise ValueError(f"scores of {scores.shape[1]} queries offered, not of {len(self._scores)}")
         _offer(scores, first_row, self._scores, self._rows)
 
     def ranked(self) -> Ranked:
