@@ -144,6 +144,14 @@ def test_writing_leaves_no_other_file(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.json"]
 
 
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "taken"
+    path.mkdir()
+    with pytest.raises(SourcierError, match=f"^{path}: cannot be written"):
+        write_json(path, {"a": 1})
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
 def _given(*arguments: str) -> dict[str, Any]:
     parser = argparse.ArgumentParser()
     add_arguments(parser, Settings, exclude=["name"])

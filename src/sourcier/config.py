@@ -12,6 +12,7 @@ import json
 import os
 import types
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -77,16 +78,21 @@ def write_json(path: str | os.PathLike[str], values: Any) -> None:
 def replace_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a file whole or not at all: under another name first, then renamed into place."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with unfinished.open("w", encoding="utf-8", newline="\n") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
+    except OSError as error:  # which may name the unfinished file, or none
+        raise SourcierError(
+            f"{path}: cannot be written ({error.strerror}): check the path, its permissions and the disk"
+        ) from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):
+            unfinished.unlink()
 
 
 def add_arguments(parser: Any, cls: type, *, exclude: Collection[str] = ()) -> None:

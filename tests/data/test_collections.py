@@ -202,6 +202,11 @@ def test_what_is_missing_in_a_folder_is_named(tmp_path: Path, folder: str, split
     assert expected in str(caught.value)
 
 
+def test_corpus_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nowhere: there is no such file or folder; "):
+        list(Corpus.read(tmp_path / "nowhere"))
+
+
 JUDGMENT_FAULTS = {
     "unknown document": ("q1\td9\t1", 'document "d9" is not in the corpus; '),
     "unknown query": ("q9\td1\t1", 'query "q9" is not in queries; '),

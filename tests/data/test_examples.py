@@ -87,7 +87,7 @@ FAULTS = {
     ),
     "no number": ('{"query": "q", "positive": "p", "scores": ["1"]}', '"scores" is ["1"]; '),
     "boolean score": ('{"query": "q", "positive": "p", "scores": [true]}', '"scores" is [true]; '),
-    "no finite score": ('{"query": "q", "positive": "p", "scores": [NaN]}', '"scores" is [NaN]; '),
+    "no finite score": ('{"query": "q", "positive": "p", "scores": [1e999]}', '"scores" is [Infinity]; '),
     "huge score": ('{"query": "q", "positive": "p", "scores": [1' + "0" * 400 + "]}", '"scores" is [1000'),
     "half a pair": ('{"query": "q", "positive": "\\udc00"}', '"positive" holds half a surrogate pair'),
 }

@@ -96,8 +96,18 @@ def test_truncated_gzip_is_counted_when_lenient(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ['{"a": 1,}', "{", "[1]", "3", "null", "[" * 100_000, '{"a": ' + "9" * 5000 + "}", '{"a": 1} {"b": 2}'],
-    ids=["comma", "open", "list", "number", "null", "deep", "long number", "two objects"],
+    [
+        '{"a": 1,}',
+        "{",
+        "[1]",
+        "3",
+        "null",
+        "[" * 100_000,
+        '{"a": ' + "9" * 5000 + "}",
+        '{"a": 1} {"b": 2}',
+        '{"a": NaN}',
+    ],
+    ids=["comma", "open", "list", "number", "null", "deep", "long number", "two objects", "not a number"],
 )
 def test_what_is_no_object_is_an_error_on_one_short_line(tmp_path: Path, line: str) -> None:
     path = tmp_path / "f.jsonl"

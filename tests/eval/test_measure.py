@@ -104,6 +104,11 @@ def test_measures_have_the_names_people_use(name: str, meaning: str) -> None:
     [
         ("ndgc@10", "unknown measure 'ndgc': did you mean 'nDCG'?"),
         ("nDCG@ten", "measure 'nDCG@ten' cannot be read: write it like nDCG@10 or P(rel=2)@5"),
+        ("nDCG@0", "measure 'nDCG@0' has a cut-off or grade below 1: write it like nDCG@10 or P(rel=2)@5"),
+        (
+            "P(rel=0)@5",
+            "measure 'P(rel=0)@5' has a cut-off or grade below 1: write it like nDCG@10 or P(rel=2)@5",
+        ),
         ("RR(foo=1)@10", "measure 'RR(foo=1)@10' cannot be read: write it like nDCG@10 or P(rel=2)@5"),
     ],
 )

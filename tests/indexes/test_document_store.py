@@ -69,9 +69,10 @@ def test_anyone_can_read_the_file_with_arrow(tmp_path: Path) -> None:
     assert table.to_pylist() == [{"id": "a", "title": "title", "text": "text", "metadata": '{"n": 1}'}]
 
 
-def test_metadata_that_is_no_json_names_the_document(tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", [object(), float("nan")])
+def test_metadata_that_is_no_json_names_the_document(tmp_path: Path, value: object) -> None:
     with pytest.raises(DataError, match="document 'a': its metadata"):
-        store(tmp_path, [Document("a", "text", metadata={"x": object()})])
+        store(tmp_path, [Document("a", "text", metadata={"x": value})])
 
 
 def test_half_a_surrogate_pair_names_the_document(tmp_path: Path) -> None:

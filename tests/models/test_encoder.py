@@ -216,6 +216,11 @@ def test_a_batch_holds_a_text(build, batch_size):
         build("dense").encode(["a"], "query", batch_size=batch_size)
 
 
+def test_a_side_that_is_none_is_named(build):
+    with pytest.raises(ValueError, match="unknown side of a search 'qery': did you mean 'query'"):
+        build("dense").encode(["a"], "qery")
+
+
 @pytest.mark.parametrize(
     ("family", "setting", "least"),
     [("dense", "query_length", 1), ("sparse_embed", "document_terms", 1), ("colbert", "query_expansion", 0)],

@@ -233,6 +233,8 @@ def test_the_summary_says_how_the_run_ended(tmp_path: Path) -> None:
         ("warmup", 1.0),
         ("negatives", -1),
         ("learning_rate", math.nan),
+        ("learning_rate", math.inf),
+        ("epochs", math.inf),
     ],
 )
 def test_a_setting_out_of_range_is_named(setting: str, value: float) -> None:

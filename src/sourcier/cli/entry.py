@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -42,14 +43,11 @@ def _run(arguments: Sequence[str]) -> int:
     if not arguments:
         raise WrongUse("no command given (see sourcier --help)")
     if arguments[0] in ("-h", "--help"):
-        print(_overview())
-        return 0
+        return _say(_overview())
     if arguments[0] == "--version":
-        print(f"sourcier {sourcier.__version__}")
-        return 0
+        return _say(f"sourcier {sourcier.__version__}")
     if len(arguments) > 1 and arguments[1] in ("-h", "--help") and _actions(arguments[0]):
-        print(_overview(f"{arguments[0]} "))
-        return 0
+        return _say(_overview(f"{arguments[0]} "))
     name = _find_command(arguments)
     return _run_command(name, arguments[len(name.split()) :])
 
@@ -64,9 +62,21 @@ def _run_command(name: str, arguments: Sequence[str]) -> int:
     with redirect_stdout(sys.stderr):  # libraries that print must not spoil the result
         output = command.run(settings)
     if int(os.environ.get("RANK", "0")) == 0:  # of the processes of a launcher, one speaks
-        print(
+        return _say(
             json.dumps(output.values, ensure_ascii=False, allow_nan=False) if settings.json else output.text
         )
+    return 0
+
+
+def _say(result: str) -> int:
+    """Print a result; returns the exit status."""
+    try:
+        print(result, flush=True)
+    except (
+        BrokenPipeError
+    ):  # the reader, such as `head`, has seen enough; Python flushes once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     return 0
 
 
@@ -122,6 +132,6 @@ def _in_words(error: Exception) -> str:
         return text
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         return f"{error.name} is not installed: pip install 'sourcier[{EXTRAS[error.name]}]'"
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return f"unexpected {type(error).__name__}: {text} (--debug shows where)"

@@ -93,6 +93,8 @@ def search(settings: Any) -> Output:
     """Answer one query."""
     from sourcier.retrieval.retriever import Retriever
 
+    if any("\ud800" <= character <= "\udfff" for character in settings.query):  # how Python keeps stray bytes
+        raise WrongUse("the query is not valid UTF-8: set the terminal to UTF-8")
     hide_weight_bars()
     with Retriever.open(settings.index) as retriever:
         (hits,) = retriever.search([settings.query], k=settings.k, documents=True)

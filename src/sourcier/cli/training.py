@@ -126,7 +126,8 @@ def _settings(settings: Any) -> tuple[Trainer.Config, dict[str, Any]]:
     where = settings.config or "command line"
     model_class = FAMILIES[settings.family].Config
     file = from_dict(TrainingFile, read_yaml(settings.config) if settings.config else {}, where=where)
-    step = file.train.get("step") or {}
+    step = {} if file.train.get("step") is None else file.train["step"]
+    from_dict(TrainingStep.Config, step, where=f"{where}: train: step")
     train = {
         **file.train,
         **_given(settings, Trainer.Config),

@@ -228,6 +228,8 @@ def _read_each(
         records = read_jsonl(path, report)
     elif is_named(path, ".tsv"):
         records = read_tsv(path, report, layout=_text_layout, header=TEXT_HEADER)
+    elif not path.exists():
+        raise DataError(f"{path}: there is no such file or folder; check the path")
     else:
         raise DataError(f"{path}: is of no known kind; name it .jsonl or .tsv (.gz may follow)")
     for number, record in records:

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, NoReturn, cast
 
 from sourcier.types import DataError
 
@@ -237,9 +237,17 @@ def _open(path: Path) -> IO[bytes]:
     return cast(IO[bytes], gzip.open(path, "rb"))
 
 
+def _refuse_constant(name: str) -> NoReturn:
+    # Python's reader takes NaN and Infinity, which no other takes back.
+    raise LineFault("broken JSON", f"holds {name}, which is not JSON", "write null or a number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
 def _json_object(line: str) -> dict[str, Any]:
     try:
-        value = json.loads(line)
+        value = _DECODER.decode(line)
     except json.JSONDecodeError as error:
         what = f"is not JSON ({error.msg}, column {error.colno})"
         raise LineFault("broken JSON", what, "write one JSON object on each line") from error

@@ -76,6 +76,11 @@ def parse(name: str) -> Any:
         raise SourcierError(
             f"measure '{name}' cannot be read: write it like nDCG@10 or P(rel=2)@5"
         ) from error
+    # The measuring library ends the whole process on a cut-off below 1.
+    if any(measure.params.get(parameter, 1) < 1 for parameter in ("cutoff", "rel")):
+        raise SourcierError(
+            f"measure '{name}' has a cut-off or grade below 1: write it like nDCG@10 or P(rel=2)@5"
+        )
     return measure
 
 

@@ -107,7 +107,11 @@ class DocumentStore:
 def _columns(document: Document) -> tuple[str, str, str, str | None]:
     """A document as the values of the columns, refused where a column cannot hold it."""
     try:
-        metadata = json.dumps(dict(document.metadata), ensure_ascii=False) if document.metadata else None
+        metadata = (
+            json.dumps(dict(document.metadata), ensure_ascii=False, allow_nan=False)
+            if document.metadata
+            else None
+        )
     except (TypeError, ValueError) as error:
         raise DataError(
             f"document '{document.id}': its metadata cannot be written as JSON: {error}"

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from sourcier.config import from_dict, to_dict
+from sourcier.config import from_dict, to_dict, unknown
 from sourcier.encodings import Encoding
 from sourcier.models.backbone import Backbone
 from sourcier.models.representations import Representation
@@ -153,6 +153,8 @@ class SearchModel(nn.Module, ABC):
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be 1 or more, not {batch_size}")
+        if side not in self.tokens.lengths:
+            raise ValueError(unknown("side of a search", str(side), self.tokens.lengths))
         if not len(texts):
             return self.encode([""], side)[0:0]
         budget = batch_size * self.tokens.lengths[side]

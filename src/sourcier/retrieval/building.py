@@ -145,6 +145,8 @@ def _progress(corpus: Iterable[Document], shown: bool) -> Iterator[Callable[[int
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    # Before there is a bar: a fault in the corpus is an error of one line.
+    total = len(corpus) if isinstance(corpus, Sized) else None
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -153,7 +155,6 @@ def _progress(corpus: Iterable[Document], shown: bool) -> Iterator[Callable[[int
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        total = len(corpus) if isinstance(corpus, Sized) else None
         task = bar.add_task("indexing", total=total, rate="")
 
         def advance(count: int) -> None:

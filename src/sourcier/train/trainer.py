@@ -144,8 +144,8 @@ class Trainer:
             for name in ("negatives", "weight_decay", "clip", "eval_documents", "workers"):
                 self._require(name, at_least=0)
             for name in ("epochs", "learning_rate", "timeout"):
-                if not getattr(self, name) > 0:
-                    raise SourcierError(f"{name}={getattr(self, name)} must be above 0")
+                if not 0 < getattr(self, name) < math.inf:
+                    raise SourcierError(f"{name}={getattr(self, name)} must be above 0 and finite")
             if self.dropout is not None and not 0 <= self.dropout < 1:
                 raise SourcierError(f"dropout={self.dropout} must be a probability, from 0 to below 1")
             if not 0 <= self.warmup < 1:
