@@ -274,6 +274,11 @@ class TestTraining:
         evaluated = run("evaluate", tmp_path / "index", "--data", beir, "--json")
         assert set(evaluated.json["measures"]) == {"nDCG@10", "MRR@10", "recall@100", "success@1"}
 
+    def test_a_named_dev_split_has_to_be_there(self, run: Run, arguments: list[object]) -> None:
+        ended = run(*arguments, "--family", "dense", "--dev-split", "nope")
+        assert (ended.status, len(ended.err.splitlines())) == (1, 1)
+        assert "nope" in ended.err
+
     def test_a_checkpoint_is_indexed_as_it_comes(
         self, run: Run, base: Path, beir: Path, tmp_path: Path
     ) -> None:

@@ -60,7 +60,7 @@ def add_flags(parser: Parser, arguments: Sequence[str]) -> None:
     what.add_argument("--split", default="train", help="split of the data (default: train)")
     what.add_argument("--dev", metavar="BEIR", help="folder to evaluate on (default: that of --data)")
     what.add_argument(
-        "--dev-split", default="dev", metavar="SPLIT", help="split to evaluate on (default: dev)"
+        "--dev-split", metavar="SPLIT", help="split to evaluate on (default: dev, where there is one)"
     )
     what.add_argument("--output", required=True, metavar="RUN", help="new folder for the run")
     what.add_argument(
@@ -162,10 +162,11 @@ def _new_model(family: str, base: str, settings: dict[str, Any], *, seed: int) -
 
 
 def _dev(settings: Any) -> Collection | None:
-    """What to evaluate on: the folder that was named, or that of the data where it has the split."""
+    """What to evaluate on: what was named, which has to be there, or the split `dev` of the data where it has one."""
     from sourcier.data.collections import read_beir
 
-    folder = Path(settings.dev or settings.data)
-    if settings.dev is None and not list(folder.glob(f"qrels/{settings.dev_split}.*")):
+    folder, split = Path(settings.dev or settings.data), settings.dev_split or "dev"
+    named = settings.dev is not None or settings.dev_split is not None
+    if not named and not list(folder.glob(f"qrels/{split}.*")):
         return None
-    return told(read_beir(folder, settings.dev_split, lenient=settings.lenient))
+    return told(read_beir(folder, split, lenient=settings.lenient))
