@@ -19,9 +19,9 @@ parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--base", default=".weights/minilm", help="a sentence encoder: a folder or a hub id")
 parser.add_argument("--output", type=Path, default=Path("demo"))
 parser.add_argument("--documents", type=int, default=3000)
-parser.add_argument("--steps", type=int, default=120)
+parser.add_argument("--steps", type=int, default=80)
 arguments = parser.parse_args()
-out, lengths = arguments.output, {"query_length": 32, "document_length": 128}
+out, lengths = arguments.output, {"query_length": 32, "document_length": 96}
 started, seconds = time.perf_counter(), {"train": 0.0, "index": 0.0}
 
 
