@@ -64,7 +64,7 @@ CRANFIELD = (SHARED / "cranfield", "test")
 PYTHON = {"data": PYDOCS, "split": "test", "gain": True, "asked": "untrained + 0.03", "least": 0.03}
 LENGTHS = {"query_length": 32, "document_length": 180}
 SHORT = {"query_length": 32, "document_length": 128}
-SPARSE = {"flops_query": 1e-3, "flops_document": 1e-3, "flops_warmup": 100}
+SPARSE = {"flops_query": 1e-3, "flops_document": 1e-3, "sparsity_warmup": 100}
 
 _UNTRAINED: dict[str, float] = {}
 

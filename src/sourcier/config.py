@@ -13,7 +13,7 @@ import os
 import types
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -22,6 +22,11 @@ import yaml
 from sourcier.types import SourcierError
 
 T = TypeVar("T")
+
+
+def setting(default: Any, text: str) -> Any:
+    """A field of a configuration with its line of help."""
+    return field(default=default, metadata={"help": text})
 
 
 def to_dict(config: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from sourcier.losses.ranking import contrastive, copies_of_positives, pairwise_cross_entropy
+from sourcier.losses.ranking import contrastive, known_relevant, pairwise_cross_entropy
 
 
 @pytest.mark.parametrize(("documents", "right"), [(4, 6.1834e-9), (12, 2.2673e-8)])
@@ -34,7 +34,25 @@ def test_pairwise_divides_by_the_temperature() -> None:
     assert losses.item() == pytest.approx(math.log1p(math.exp(-2)))
 
 
+def test_pairwise_leaves_out_what_is_excluded() -> None:
+    excluded = torch.tensor([[False, True]])
+    losses = pairwise_cross_entropy(torch.tensor([2.0]), torch.tensor([[1.0, 3.0]]), excluded=excluded)
+    assert losses.item() == pytest.approx(math.log1p(math.exp(-1)))
+
+
+def test_pairwise_without_a_true_negative_is_zero() -> None:
+    excluded = torch.tensor([[True]])
+    losses = pairwise_cross_entropy(torch.tensor([2.0]), torch.tensor([[3.0]]), excluded=excluded)
+    assert losses.item() == 0.0
+
+
 def test_copies_of_a_positive_are_found_but_not_itself() -> None:
     keys = torch.tensor([7, 8, 7, 9])
-    found = copies_of_positives(keys, torch.tensor([0, 2, 3]))
+    found = known_relevant(torch.tensor([[7], [7], [9]]), keys, torch.tensor([0, 2, 3]))
     assert found.tolist() == [[False, False, True, False], [True, False, False, False], [False] * 4]
+
+
+def test_every_known_relevant_text_is_found() -> None:
+    keys = torch.tensor([7, 8, 5, 9])
+    found = known_relevant(torch.tensor([[7, 5, 9]]), keys, torch.tensor([0]))
+    assert found.tolist() == [[False, False, True, True]]

@@ -102,7 +102,7 @@ def build_step(case: Case, model: SearchModel) -> TrainingStep:
         loss=case.loss,  # type: ignore[arg-type]
         flops_query=case.flops,
         flops_document=2 * case.flops,
-        flops_warmup=5,
+        sparsity_warmup=5,
     ).build(model)
 
 

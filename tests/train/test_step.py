@@ -104,7 +104,7 @@ def test_flops_on_queries_leaves_documents_without_its_gradient() -> None:
 def test_flops_grows_as_a_square_over_the_warmup() -> None:
     model = sparse_model()
     batch = batch_of(model, ("a", "a", ()))
-    step = TrainingStep.Config(temperature=1.0, flops_query=1.0, flops_warmup=10).build(model)
+    step = TrainingStep.Config(temperature=1.0, flops_query=1.0, sparsity_warmup=10).build(model)
     first, middle, last = (step(batch, number).loss.item() for number in (0, 5, 10))
     assert [middle - first, last - first] == pytest.approx([0.25 * 4, 4.0])
 

@@ -125,7 +125,11 @@ class Examples(Sequence[Example]):
 
     def relevant(self, index: int) -> frozenset[str]:
         """All texts that are known to be relevant to this example's query, its own positive included."""
-        return frozenset(self._relevant[self.rows[index].query])
+        return frozenset(self.relevant_to(self.rows[index].query))
+
+    def relevant_to(self, query: str) -> Sequence[str]:
+        """All texts that are known to be relevant to a query, in the order of the examples."""
+        return self._relevant.get(query, ())
 
     def draw(self, epoch: int) -> np.ndarray:
         """Which rows an epoch is made of, before they are shuffled: here, each row once."""

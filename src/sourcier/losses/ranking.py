@@ -26,21 +26,32 @@ def contrastive(
     return functional.cross_entropy(logits, positives, reduction="none")
 
 
-def pairwise_cross_entropy(positive: Tensor, negatives: Tensor, *, temperature: float = 1.0) -> Tensor:
+def pairwise_cross_entropy(
+    positive: Tensor, negatives: Tensor, *, temperature: float = 1.0, excluded: Tensor | None = None
+) -> Tensor:
     """Cross-entropy of the positive in each pair with one negative, mean over the pairs. [Q]
 
     RankNet (Burges et al. 2005, section 3), with which ColBERT was trained (Khattab and Zaharia 2020, section 3.3).
 
-    `positive` [Q]; `negatives` [Q, M].
+    `positive` [Q]; `negatives` [Q, M]; `excluded` [Q, M] bool, True where a text is known not to be a negative. A query
+    that is left without a negative has the loss 0.
     """
-    return functional.softplus((negatives - positive[:, None]) / temperature).mean(dim=1)
+    losses = functional.softplus((negatives - positive[:, None]) / temperature)
+    if excluded is None:
+        return losses.mean(dim=1)
+    return losses.masked_fill(excluded, 0).sum(dim=1) / (~excluded).sum(dim=1).clamp(min=1)
 
 
-def copies_of_positives(document_keys: Tensor, positives: Tensor) -> Tensor:
-    """Where a document has the same text as a query's positive without being it. [Q, N] bool
+def known_relevant(relevant_keys: Tensor, document_keys: Tensor, positives: Tensor) -> Tensor:
+    """Which documents must not be a query's negatives, since their text is known to be relevant to it. [Q, N] bool
 
-    `document_keys` [N] int64, equal for equal texts; `positives` [Q] columns.
+    Another copy of the query's positive is one of them; the positive itself is not.
+
+    `relevant_keys` [Q, R] and `document_keys` [N] int64, equal for equal texts; `positives` [Q] columns. A query with
+    fewer than R relevant texts repeats one.
     """
-    same = document_keys[None, :] == document_keys[positives][:, None]
     columns = torch.arange(len(document_keys), device=positives.device)
-    return same & (columns[None, :] != positives[:, None])
+    known = torch.zeros(len(positives), len(document_keys), dtype=torch.bool, device=positives.device)
+    for keys in relevant_keys.unbind(dim=1):  # one column at a time: no [Q, N, R] tensor
+        known |= keys[:, None] == document_keys
+    return known & (columns != positives[:, None])

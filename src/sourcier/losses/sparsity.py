@@ -17,6 +17,14 @@ def flops(mean_activation: Tensor) -> Tensor:
     return mean_activation.square().sum()
 
 
+def l1(mean_activation: Tensor) -> Tensor:
+    """The mean of the L1 norms of the texts, all of whose activations are 0 or above. Scalar
+
+    SPLADE (Formal et al. 2021, section 3.2) compares it with `flops`. `mean_activation` [V] as there.
+    """
+    return mean_activation.sum()
+
+
 def quadratic_warmup(step: int, steps: int) -> float:
     """The share of a regulariser's weight that counts at `step` (from 0): (step / steps)², 1 from `steps` on.
 

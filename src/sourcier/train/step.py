@@ -11,26 +11,29 @@ What DistributedDataParallel wraps is `TrainingStep`, so no call bypasses the wr
 Order of documents: row after row, each row's positive first and its negatives behind it, rank after rank. The positive
 of row g of the global batch therefore stands in column g * (1 + M), however many ranks there are.
 
-Shapes: B rows of this rank, G rows of the global batch, M negatives a row, V terms of the vocabulary.
+Shapes: B rows of this rank, G rows of the global batch, M negatives a row, R texts that are known to be relevant to a
+query, V terms of the vocabulary.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from sourcier.config import setting
 from sourcier.data.examples import Example
-from sourcier.losses.ranking import contrastive, copies_of_positives, pairwise_cross_entropy
-from sourcier.losses.sparsity import flops, quadratic_warmup
+from sourcier.losses.sparsity import flops, l1, quadratic_warmup
 from sourcier.models.encoder import SearchModel
 from sourcier.models.representations import Representation
-from sourcier.train.gather import gather, gather_rows, rank, row_counts, sum_over_ranks, sum_under_ddp
-from sourcier.types import SourcierError
+from sourcier.train.gather import row_counts, sum_over_ranks, sum_under_ddp
+from sourcier.train.grad_cache import encode_in_chunks
+from sourcier.train.objectives import DISTILLATION, EncodedBatch, Loss, Objective
+from sourcier.types import Side, SourcierError
 
 Features = dict[str, Tensor]
 
@@ -42,6 +45,10 @@ class Batch:
     queries: Features  # B texts
     documents: Features  # B * (1 + M) texts, row after row, the positive first
     document_keys: Tensor  # [B * (1 + M)] int64, equal for equal texts
+    relevant_keys: (
+        Tensor  # [B, R] int64, of texts that are known to be relevant to the query, the positive first
+    )
+    teacher: Tensor | None  # [B, 1 + M], where all examples have scores
     negatives: int  # M
 
     def __len__(self) -> int:
@@ -56,16 +63,29 @@ class Batch:
             queries=move(self.queries),
             documents=move(self.documents),
             document_keys=self.document_keys.to(device, non_blocking=True),
+            relevant_keys=self.relevant_keys.to(device, non_blocking=True),
+            teacher=None if self.teacher is None else self.teacher.to(device, non_blocking=True),
         )
 
 
 class Collator:
     """Makes a batch of examples: what a `DataLoader` takes as `collate_fn`."""
 
-    def __init__(self, model: SearchModel, negatives: int = 0) -> None:
-        """`negatives` is the number M of hard negatives a row, the first ones of each example."""
+    def __init__(
+        self,
+        model: SearchModel,
+        negatives: int = 0,
+        *,
+        relevant: Callable[[str], Iterable[str]] | None = None,
+    ) -> None:
+        """`negatives` is the number M of hard negatives a row, the first ones of each example.
+
+        `relevant` gives all texts that are known to be relevant to a query, which are then never its negatives:
+        `Examples.relevant_to`. Without it only copies of the row's own positive are spared.
+        """
         self.model = model
         self.negatives = negatives
+        self.relevant = relevant
 
     def __call__(self, examples: Sequence[Example]) -> Batch:
         documents = [text for example in examples for text in self._documents(example)]
@@ -73,6 +93,8 @@ class Collator:
             queries=self.model.tokenize([example.query for example in examples], "query"),
             documents=self.model.tokenize(documents, "document"),
             document_keys=torch.tensor([text_key(text) for text in documents], dtype=torch.int64),
+            relevant_keys=self._relevant_keys(examples),
+            teacher=self._teacher(examples),
             negatives=self.negatives,
         )
 
@@ -83,6 +105,20 @@ class Collator:
                 f"set negatives={len(example.negatives)} or mine more"
             )
         return (example.positive, *example.negatives[: self.negatives])
+
+    def _relevant_keys(self, examples: Sequence[Example]) -> Tensor:
+        known = self.relevant or (lambda query: ())
+        keys = [
+            [text_key(text) for text in dict.fromkeys([row.positive, *known(row.query)])] for row in examples
+        ]
+        longest = max(map(len, keys))
+        return torch.tensor([row + row[-1:] * (longest - len(row)) for row in keys], dtype=torch.int64)
+
+    def _teacher(self, examples: Sequence[Example]) -> Tensor | None:
+        rows = [example.scores for example in examples if example.scores is not None]
+        if len(rows) < len(examples):
+            return None
+        return torch.tensor([scores[: 1 + self.negatives] for scores in rows])
 
 
 @dataclass(frozen=True)
@@ -98,18 +134,46 @@ class TrainingStep(nn.Module):
 
     @dataclass(kw_only=True)
     class Config:
-        loss: Literal["contrastive", "pairwise"] = field(
+        loss: Loss = field(
             default="contrastive",
-            metadata={"help": "contrastive: all documents of the batch; pairwise: each row's own negatives"},
+            metadata={
+                "help": "contrastive: all documents of the batch; symmetric: and all queries for each positive; "
+                "pairwise: each row's own negatives; kl, margin_mse: what a teacher scored them"
+            },
         )
-        temperature: float | None = field(
-            default=None, metadata={"help": "divides the scores; by default what suits the family"}
+        temperature: float | None = setting(None, "divides the scores; by default what suits the family")
+        teacher_temperature: float = setting(1.0, "divides the teacher's scores")
+        chunk: int | None = setting(
+            None, "texts whose activations are held at a time (GradCache); by default all of the batch"
         )
-        flops_query: float = field(default=0.0, metadata={"help": "FLOPS weight of the queries' terms"})
-        flops_document: float = field(default=0.0, metadata={"help": "FLOPS weight of the documents' terms"})
-        flops_warmup: int = field(
-            default=0, metadata={"help": "steps over which the FLOPS weights grow, as a square"}
+        flops_query: float = setting(0.0, "FLOPS weight of the queries' terms")
+        flops_document: float = setting(0.0, "FLOPS weight of the documents' terms")
+        l1_query: float = setting(0.0, "L1 weight of the queries' terms")
+        l1_document: float = setting(0.0, "L1 weight of the documents' terms")
+        sparsity_warmup: int = setting(
+            0, "steps over which the FLOPS and L1 weights grow to what they are, as a square"
         )
+
+        def __post_init__(self) -> None:
+            for name in ("temperature", "teacher_temperature"):
+                value = getattr(self, name)
+                if value is not None and not 0 < value < math.inf:
+                    raise SourcierError(f"{name}={value} must be above 0 and finite")
+            if self.chunk is not None and self.chunk < 1:
+                raise SourcierError(f"chunk={self.chunk} must be at least 1")
+            for name in ("flops_query", "flops_document", "l1_query", "l1_document", "sparsity_warmup"):
+                if not 0 <= getattr(self, name) < math.inf:
+                    raise SourcierError(f"{name}={getattr(self, name)} must be 0 or more, and finite")
+
+        @property
+        def needs_scores(self) -> bool:
+            """Whether the loss reads a teacher's scores, which every example must have then."""
+            return self.loss in DISTILLATION
+
+        @property
+        def needs_negatives(self) -> bool:
+            """Whether the loss compares a row's own documents alone, so that batches can be accumulated."""
+            return self.loss not in ("contrastive", "symmetric")
 
         def build(self, model: SearchModel) -> TrainingStep:
             return TrainingStep(self, model)
@@ -118,79 +182,69 @@ class TrainingStep(nn.Module):
         super().__init__()
         self.config = config
         self.model = model
-        self.temperature = model.default_temperature if config.temperature is None else config.temperature
+        self.objective = Objective(
+            loss=config.loss,
+            temperature=model.default_temperature if config.temperature is None else config.temperature,
+            teacher_temperature=config.teacher_temperature,
+        )
 
     def forward(self, batch: Batch, step: int = 0) -> StepOutput:
         """The loss of the global batch of which `batch` is this rank's part; `step` counts optimizer steps from 0."""
-        queries: Representation = self.model(batch.queries, "query")
-        documents: Representation = self.model(batch.documents, "document")
+        queries = self._encode(batch.queries, "query")
+        documents = self._encode(batch.documents, "document")
         counts = row_counts(len(batch), batch.document_keys.device)
-        score = self._contrastive if self.config.loss == "contrastive" else self._pairwise
-        losses, correct = score(batch, queries, documents, counts)
+        losses, correct = self.objective(
+            EncodedBatch(
+                queries=queries,
+                documents=documents,
+                document_keys=batch.document_keys,
+                relevant_keys=batch.relevant_keys,
+                teacher=batch.teacher,
+                counts=counts,
+                width=1 + batch.negatives,
+            )
+        )
 
         rows = sum(counts)
         ranking = losses.sum() / rows
-        share = quadratic_warmup(step, self.config.flops_warmup)
-        query_flops, query_terms = self._sparsity(queries, rows)
-        document_flops, document_terms = self._sparsity(documents, rows * (1 + batch.negatives))
-        penalty = share * (
-            self.config.flops_query * query_flops + self.config.flops_document * document_flops
+        config = self.config
+        of_queries, query_figures = self._sparsity(queries, rows, config.flops_query, config.l1_query)
+        of_documents, document_figures = self._sparsity(
+            documents, rows * (1 + batch.negatives), config.flops_document, config.l1_document
         )
+        penalty = quadratic_warmup(step, config.sparsity_warmup) * (of_queries + of_documents)
 
         metrics = {
             "ranking": sum_over_ranks(ranking.detach()),
-            "accuracy": sum_over_ranks(correct.sum() / rows),
+            "accuracy": sum_over_ranks(correct.sum().to(losses.dtype) / rows),
         }
-        if queries.activations is not None:
-            metrics |= {
-                "flops_query": query_flops.detach(),
-                "flops_document": document_flops.detach(),
-                "terms_query": query_terms,
-                "terms_document": document_terms,
-            }
+        metrics |= {f"{name}_query": value for name, value in query_figures.items()}
+        metrics |= {f"{name}_document": value for name, value in document_figures.items()}
         metrics["loss"] = metrics["ranking"] + penalty.detach()
         # The ranking loss is this rank's part of a sum. The penalty is the same number on every rank, and the gradient
         # that `sum_over_ranks` brings back to it is already that of all ranks together: each rank counts for its share.
         return StepOutput(sum_under_ddp(ranking + penalty / len(counts)), metrics)
 
-    def _contrastive(
-        self, batch: Batch, queries: Representation, documents: Representation, counts: list[int]
-    ) -> tuple[Tensor, Tensor]:
-        """Losses and hits of this rank's queries against the documents of all ranks. [B], [B]"""
-        width = 1 + batch.negatives
-        document_counts = [count * width for count in counts]
-        everywhere = gather(documents.scorable(), document_counts)
-        keys = gather_rows(batch.document_keys, document_counts)
-        first_row = sum(counts[: rank()])
-        positives = (first_row + torch.arange(len(batch), device=keys.device)) * width
-        scores = queries.scores(everywhere)
-        excluded = copies_of_positives(keys, positives)
-        losses = contrastive(scores, positives, temperature=self.temperature, excluded=excluded)
-        best = scores.detach().masked_fill(excluded, float("-inf")).argmax(dim=1)
-        return losses, (best == positives).to(losses.dtype)
+    def _encode(self, features: Features, side: Side) -> Representation:
+        def encode(part: Features) -> Representation:
+            return self.model(part, side)
 
-    def _pairwise(
-        self, batch: Batch, queries: Representation, documents: Representation, counts: list[int]
-    ) -> tuple[Tensor, Tensor]:
-        """Losses and hits of this rank's queries against their own negatives. [B], [B]"""
-        if batch.negatives == 0:
-            raise SourcierError(
-                "the pairwise loss needs negatives: set negatives=1 or more, or loss=contrastive"
-            )
-        width = 1 + batch.negatives
-        rows = torch.arange(len(batch), device=batch.document_keys.device).repeat_interleave(width)
-        scores = queries.scorable()[rows].pair_scores(documents.scorable()).view(len(batch), width)
-        losses = pairwise_cross_entropy(scores[:, 0], scores[:, 1:], temperature=self.temperature)
-        return losses, (scores[:, :1] > scores[:, 1:]).all(dim=1).to(losses.dtype)
+        if self.config.chunk is None:
+            return encode(features)
+        return encode_in_chunks(encode, features, self.config.chunk)
 
-    def _sparsity(self, representation: Representation, rows: int) -> tuple[Tensor, Tensor]:
-        """FLOPS and mean number of active terms over the global batch of `rows` texts; zeros without terms."""
+    def _sparsity(
+        self, representation: Representation, rows: int, flops_weight: float, l1_weight: float
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The penalty of the global batch of `rows` texts, and FLOPS and active terms a text; 0 without terms."""
         activations = representation.activations
         if activations is None:
-            zero = torch.zeros((), device=next(self.model.parameters()).device)
-            return zero, zero
+            return torch.zeros((), device=next(self.model.parameters()).device), {}
+        mean = sum_over_ranks(activations.sum(dim=0)) / rows
         active = (activations.detach() > 0).sum().to(activations.dtype)
-        return flops(sum_over_ranks(activations.sum(dim=0)) / rows), sum_over_ranks(active) / rows
+        cost = flops(mean)
+        figures = {"flops": cost.detach(), "terms": sum_over_ranks(active) / rows}
+        return flops_weight * cost + l1_weight * l1(mean), figures
 
 
 def text_key(text: str) -> int:
