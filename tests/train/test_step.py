@@ -109,6 +109,18 @@ def test_flops_grows_as_a_square_over_the_warmup() -> None:
     assert [middle - first, last - first] == pytest.approx([0.25 * 4, 4.0])
 
 
+def test_l1_of_queries_and_of_documents_have_weights_of_their_own() -> None:
+    """Each text has one weight of 2."""
+    model = sparse_model()
+    batch = batch_of(model, ("a", "b", ()), ("b", "a", ()))
+    plain, on_queries, on_documents = (
+        TrainingStep.Config(temperature=1.0, **weights).build(model)(batch).loss.item()
+        for weights in ({}, {"l1_query": 3.0}, {"l1_document": 5.0})
+    )
+    assert on_queries - plain == pytest.approx(3.0 * 2.0)
+    assert on_documents - plain == pytest.approx(5.0 * 2.0)
+
+
 def test_active_terms_are_counted_a_text() -> None:
     model = sparse_model()
     metrics = TrainingStep.Config().build(model)(batch_of(model, ("a", "b", ()), ("b", "a", ()))).metrics

@@ -27,9 +27,11 @@ from torch import Tensor, nn
 
 from sourcier.config import setting
 from sourcier.data.examples import Example
+from sourcier.losses.ranking import known_relevant
 from sourcier.losses.sparsity import flops, l1, quadratic_warmup
 from sourcier.models.encoder import SearchModel
 from sourcier.models.representations import Representation
+from sourcier.train import health
 from sourcier.train.gather import row_counts, sum_over_ranks, sum_under_ddp
 from sourcier.train.grad_cache import encode_in_chunks
 from sourcier.train.objectives import DISTILLATION, EncodedBatch, Loss, Objective
@@ -188,8 +190,11 @@ class TrainingStep(nn.Module):
             teacher_temperature=config.teacher_temperature,
         )
 
-    def forward(self, batch: Batch, step: int = 0) -> StepOutput:
-        """The loss of the global batch of which `batch` is this rank's part; `step` counts optimizer steps from 0."""
+    def forward(self, batch: Batch, step: int = 0, *, examine: bool = False) -> StepOutput:
+        """The loss of the global batch of which `batch` is this rank's part; `step` counts optimizer steps from 0.
+
+        With `examine` the figures of `sourcier.train.health` are among the metrics, at the price of one score matrix.
+        """
         queries = self._encode(batch.queries, "query")
         documents = self._encode(batch.documents, "document")
         counts = row_counts(len(batch), batch.document_keys.device)
@@ -221,6 +226,9 @@ class TrainingStep(nn.Module):
         metrics |= {f"{name}_query": value for name, value in query_figures.items()}
         metrics |= {f"{name}_document": value for name, value in document_figures.items()}
         metrics["loss"] = metrics["ranking"] + penalty.detach()
+        if examine:
+            figures = health.examine(queries, documents, width=1 + batch.negatives, excluded=_known(batch))
+            metrics |= {health.PREFIX + name: value for name, value in figures.items()}
         # The ranking loss is this rank's part of a sum. The penalty is the same number on every rank, and the gradient
         # that `sum_over_ranks` brings back to it is already that of all ranks together: each rank counts for its share.
         return StepOutput(sum_under_ddp(ranking + penalty / len(counts)), metrics)
@@ -245,6 +253,12 @@ class TrainingStep(nn.Module):
         cost = flops(mean)
         figures = {"flops": cost.detach(), "terms": sum_over_ranks(active) / rows}
         return flops_weight * cost + l1_weight * l1(mean), figures
+
+
+def _known(batch: Batch) -> Tensor:
+    """Which documents of this rank are known to be relevant to a query besides its positive. [B, B * (1 + M)] bool"""
+    positives = torch.arange(len(batch), device=batch.document_keys.device) * (1 + batch.negatives)
+    return known_relevant(batch.relevant_keys, batch.document_keys, positives)
 
 
 def text_key(text: str) -> int:
