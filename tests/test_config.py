@@ -186,6 +186,15 @@ def test_help_tells_purpose_and_default() -> None:
     assert "how fast, in % of all (default: 0.0001)" in " ".join(parser.format_help().split())
 
 
+def test_a_prefix_keeps_equal_names_apart() -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser, Inner)
+    add_arguments(parser, Inner, prefix="other_")
+    given = parser.parse_args(["--width", "2", "--other-width", "3"])
+    assert overrides(given, Inner) == {"width": 2}
+    assert overrides(given, Inner, prefix="other_") == {"width": 3}
+
+
 def test_nested_settings_have_no_flag() -> None:
     parser = argparse.ArgumentParser()
     add_arguments(parser, Settings)

@@ -100,17 +100,18 @@ def replace_text(path: str | os.PathLike[str], text: str) -> None:
             unfinished.unlink()
 
 
-def add_arguments(parser: Any, cls: type, *, exclude: Collection[str] = ()) -> None:
+def add_arguments(parser: Any, cls: type, *, exclude: Collection[str] = (), prefix: str = "") -> None:
     """Add one flag a field of `cls` to an argparse-like parser or group; only those that are given count (`overrides`).
 
     A list or tuple is given separated by commas. Nested dataclasses and dicts have no flag: a file sets them.
+    `prefix`, such as `remine_`, comes before the name of each field.
     """
     hints = _init_hints(cls)
     for item in fields(cls):
         hint = hints.get(item.name)
         if hint is None or item.name in exclude or not _has_flag(hint):
             continue
-        flag = "--" + item.name.replace("_", "-")
+        flag = _flag(prefix + item.name)
         text = _help(item)
         if bool in _members(hint):
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
@@ -118,17 +119,19 @@ def add_arguments(parser: Any, cls: type, *, exclude: Collection[str] = ()) -> N
             parser.add_argument(flag, type=str, default=None, metavar=_metavar(hint), help=text)
 
 
-def overrides(namespace: Any, cls: type) -> dict[str, Any]:
+def overrides(namespace: Any, cls: type, *, prefix: str = "") -> dict[str, Any]:
     """The fields of `cls` that were given as flags, converted to the types of the fields."""
     hints = _init_hints(cls)
-    given = {name: getattr(namespace, name, None) for name in hints}
+    given = {name: getattr(namespace, prefix + name, None) for name in hints}
     return {
-        name: _convert(
-            hints[name], _from_text(hints[name], value), "command line", "--" + name.replace("_", "-")
-        )
+        name: _convert(hints[name], _from_text(hints[name], value), "command line", _flag(prefix + name))
         for name, value in given.items()
         if value is not None
     }
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
@@ -290,7 +293,8 @@ def _number(text: str) -> Any:
 
 
 def _has_flag(hint: Any) -> bool:
-    return not any(is_dataclass(member) or get_origin(member) is dict for member in _members(hint))
+    members = [item for member in _members(hint) for item in (member, *get_args(member))]
+    return not any(is_dataclass(member) or get_origin(member) is dict for member in members)
 
 
 def _help(item: Any) -> str:

@@ -11,12 +11,19 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 
 import sourcier
-from sourcier.cli import corpus, searching, training
+from sourcier.cli import corpus, diagnosing, mining, searching, training, verify
 from sourcier.cli.command import Command, Parser, WrongUse
 from sourcier.config import unknown
 from sourcier.types import SourcierError
 
-COMMANDS: dict[str, Command] = corpus.COMMANDS | training.COMMANDS | searching.COMMANDS
+COMMANDS: dict[str, Command] = (
+    corpus.COMMANDS
+    | mining.COMMANDS
+    | training.COMMANDS
+    | verify.COMMANDS
+    | diagnosing.COMMANDS
+    | searching.COMMANDS
+)
 
 #: Which extra brings a library that is not installed.
 EXTRAS = {
