@@ -3,26 +3,40 @@
     torchrun --nproc_per_node N equivalence_worker.py FOLDER_OF_TINY_MODELS RESULT_FILE
 
 Each rank first computes the reference alone, before there is a process group, then its part of the same batch under
-DistributedDataParallel. Rank 0 writes, a case, the largest difference of loss and gradients, and the gradient's norm.
+DistributedDataParallel. Rank 0 writes, a case, the largest differences of loss, gradients and weights after some steps,
+and between the gradients of the ranks; and what some steps give whose right values are known.
 """
 
+import copy
 import json
+import math
 import os
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sourcier.data.examples import Example
 from sourcier.models import FAMILIES
 from sourcier.models.encoder import SearchModel
-from sourcier.train.step import Collator, TrainingStep
+from sourcier.models.representations import DenseRepresentation, Representation, TermWeightRepresentation
+from sourcier.train.step import Batch, Collator, StepOutput, TrainingStep
+from sourcier.train.verify import Course, compare, follow
 
 WORDS = ["river", "spring", "well", "water", "ground", "stone", "lake", "rain", "cloud", "snow", "ice", "sea"]
+
+SPARSE = ("splade", "sparse_embed")
+
+#: Kinds whose buffers, poolers and checkpointing DistributedDataParallel could stumble over. (Hazards A9 and A10.)
+KINDS = ("roberta", "xlm_roberta", "distilbert", "modernbert", "mpnet")
 
 
 @dataclass(frozen=True)
@@ -30,40 +44,52 @@ class Case:
     family: str
     loss: str
     negatives: int
-    flops: float
+    flops: float = 0.0
+    l1: float = 0.0
+    chunk: int | None = None
+    accumulated: bool = False
     kind: str = "bert"
     checkpointed: bool = False
 
 
-#: Steps of a case: what DistributedDataParallel waits for in vain, it tells at the second.
-STEPS = 2
-
-#: Kinds whose buffers and poolers DistributedDataParallel could stumble over. (Hazards A9 and A10.)
-KINDS = ("roberta", "xlm_roberta", "distilbert", "modernbert")
-
-CASES = [
-    Case(family, loss, negatives, flops)
-    for family in ("dense", "splade", "sparse_embed", "colbert")
-    for loss, negatives in (("contrastive", 0), ("contrastive", 2), ("pairwise", 1))
-    for flops in ((0.0, 0.1) if family in ("splade", "sparse_embed") else (0.0,))
-] + [
-    Case(family, "contrastive", 1, 0.0, kind, checkpointed)
-    for family in ("dense", "splade")  # one on each class of backbone
-    for kind in ("bert", *KINDS)
-    for checkpointed in (False, True)
-    if kind != "bert" or checkpointed
-]
+def cases() -> Iterator[Case]:
+    for family in FAMILIES:
+        for loss, negatives in (
+            ("contrastive", 0),
+            ("contrastive", 1),
+            ("contrastive", 2),
+            ("symmetric", 1),
+            ("pairwise", 2),
+            ("kl", 2),
+            ("margin_mse", 2),
+        ):
+            for chunk in (None, 2):
+                for flops in (0.0, 0.1) if family in SPARSE else (0.0,):
+                    yield Case(family, loss, negatives, flops, chunk=chunk)
+        for loss in ("pairwise", "kl", "margin_mse"):
+            for chunk in (None, 2):
+                yield Case(family, loss, 2, chunk=chunk, accumulated=True)
+    for family in SPARSE:
+        for chunk in (None, 2):
+            yield Case(family, "contrastive", 1, flops=0.1, l1=0.01, chunk=chunk)
+    for family in ("dense", "splade"):  # one on each class of backbone
+        for kind in ("bert", *KINDS):
+            for checkpointed in (False, True):
+                yield Case(family, "contrastive", 1, 0.1, kind=kind, checkpointed=checkpointed)
 
 
 def examples_of_unequal_lengths(count: int, negatives: int) -> list[Example]:
+    """The first and the last row, which two ranks hold, have the same positive."""
+
     def text(start: int, words: int) -> str:
         return " ".join(WORDS[(start * 5 + step * 7) % len(WORDS)] for step in range(words))
 
     return [
         Example(
             query=text(row, 1 + row % 3),
-            positive=text(row + 1, 3 + row),
+            positive=text(1, 3) if row == count - 1 else text(row + 1, 3 + row),
             negatives=tuple(text(row + 2 + number, 2 + 3 * number + row) for number in range(negatives)),
+            scores=tuple(2.0 + 0.3 * row - number * (1.0 + 0.2 * row) for number in range(1 + negatives)),
         )
         for row in range(count)
     ]
@@ -77,24 +103,56 @@ def share(examples: list[Example], rank: int, world: int) -> list[Example]:
     return examples[start : start + (first if rank == 0 else each)]
 
 
-def build(case: Case, base: str) -> SearchModel:
-    torch.manual_seed(0)
-    model = FAMILIES[case.family].from_base(Path(base) / case.kind).double().train()
-    if case.checkpointed:
-        model.checkpoint_activations()
-    return model
+class Models:
+    """Tiny models, each loaded once and copied for each case."""
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+        self._loaded: dict[tuple[str, str], SearchModel] = {}
+
+    def __call__(self, case: Case) -> SearchModel:
+        key = (case.family, case.kind)
+        if key not in self._loaded:
+            torch.manual_seed(0)
+            self._loaded[key] = FAMILIES[case.family].from_base(self._base / case.kind).double().train()
+        model = self._loaded[key]
+        model = copy.deepcopy(model, {id(model.tokens): model.tokens})
+        if case.checkpointed:
+            model.checkpoint_activations()
+        return model
 
 
-def run(
-    step: torch.nn.Module, case: Case, model: SearchModel, examples: list[Example]
-) -> tuple[float, list[torch.Tensor]]:
-    for _ in range(STEPS):
-        model.zero_grad()
-        output = step(Collator(model, case.negatives)(examples), 3)
-        output.loss.backward()
-    gradients = [parameter.grad for parameter in model.parameters() if parameter.requires_grad]
-    assert all(gradient is not None for gradient in gradients), f"{case}: a parameter has no gradient"
-    return output.metrics["loss"].item(), [gradient.clone() for gradient in gradients if gradient is not None]
+class Accumulating:
+    """Takes several batches for one step, with one reduction at the end."""
+
+    def __init__(self, step: nn.Module) -> None:
+        self.step = step
+
+    def __call__(self, batches: Sequence[Batch], number: int) -> StepOutput:
+        outputs = []
+        for part, batch in enumerate(batches, start=1):
+            last = part == len(batches)
+            quiet = getattr(self.step, "no_sync", nullcontext)
+            with nullcontext() if last else quiet():
+                outputs.append(self.step(batch, number))
+                loss = outputs[-1].loss / len(batches)
+                if not last:
+                    loss.backward()
+        mean = sum(output.metrics["loss"] for output in outputs) / len(batches)
+        return StepOutput(loss, {"loss": mean})
+
+
+def run(step: Any, case: Case, model: SearchModel, batches: list[list[Example]]) -> Course:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    def update() -> None:
+        optimizer.step()
+        optimizer.zero_grad()
+
+    made = [Collator(model, case.negatives)(rows) for rows in batches]
+    if case.accumulated:
+        return follow(Accumulating(step), model, made, update, first=3)
+    return follow(step, model, made[0], update, first=3)
 
 
 def build_step(case: Case, model: SearchModel) -> TrainingStep:
@@ -102,40 +160,136 @@ def build_step(case: Case, model: SearchModel) -> TrainingStep:
         loss=case.loss,  # type: ignore[arg-type]
         flops_query=case.flops,
         flops_document=2 * case.flops,
+        l1_query=case.l1,
+        l1_document=2 * case.l1,
         sparsity_warmup=5,
+        chunk=case.chunk,
     ).build(model)
+
+
+def rows_of(case: Case, world: int) -> list[Example]:
+    """Of unequal shares; of equal ones where batches are accumulated, whose means are then means of as many rows."""
+    return examples_of_unequal_lengths(4 * world if case.accumulated else 2 * world + 1, case.negatives)
+
+
+def alone(case: Case, models: Models, world: int) -> Course:
+    """One process, one batch."""
+    model = models(case)
+    return run(build_step(case, model), case, model, [rows_of(case, world)])
+
+
+def together(case: Case, models: Models, rank: int, world: int) -> Course:
+    """This rank's part of the batch, or of each half of it."""
+    model, rows = models(case), rows_of(case, world)
+    halves = [rows[: len(rows) // 2], rows[len(rows) // 2 :]] if case.accumulated else [rows]
+    step = DistributedDataParallel(build_step(case, model))
+    return run(step, case, model, [share(half, rank, world) for half in halves])
+
+
+def spread(gradients: Sequence[Tensor]) -> float:
+    """By how much the ranks' gradients differ. (Hazard A1.)"""
+    own = torch.cat([gradient.flatten() for gradient in gradients])
+    everywhere = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(everywhere, own)
+    return max((other - own).abs().max().item() for other in everywhere)
+
+
+class Table(nn.Module):
+    """Text "a" is row 0 of queries or of documents, "b" row 1, …"""
+
+    default_temperature = 1 / 20
+
+    def __init__(self, queries: Tensor, documents: Tensor, kind: type[Representation]) -> None:
+        super().__init__()
+        self.queries, self.documents = nn.Parameter(queries), nn.Parameter(documents)
+        self.kind = kind
+
+    def tokenize(self, texts: list[str], side: str) -> dict[str, Tensor]:
+        return {"rows": torch.tensor([ord(text) - ord("a") for text in texts])}
+
+    def forward(self, features: dict[str, Tensor], side: str) -> Representation:
+        table = self.queries if side == "query" else self.documents
+        return self.kind(table[features["rows"]])
+
+
+def one_hot_loss(negatives: int, rank: int, world: int) -> float:
+    """Two queries a rank, each on its own one-hot positive, all negatives on others: the loss. (Hazard A5.)"""
+    rows = 2 * world
+    examples = [
+        Example(
+            query=chr(97 + row),
+            positive=chr(97 + row),
+            negatives=tuple(chr(97 + rows + row * negatives + number) for number in range(negatives)),
+        )
+        for row in range(rows)
+    ]
+    eye = torch.eye(26, dtype=torch.float64)
+    model = Table(eye, eye.clone(), DenseRepresentation)
+    step = DistributedDataParallel(TrainingStep.Config().build(model))  # type: ignore[arg-type]
+    output = step(Collator(model, negatives)(share(examples, rank, world)))  # type: ignore[arg-type]
+    output.loss.backward()
+    return float(output.metrics["loss"])
+
+
+def flops_of_two_ranks(rank: int, world: int) -> dict[str, Any]:
+    """Rank 0 has the queries [2, 0, 0, 0] twice, each other rank [0, 2, 0, 0]; all share one document. (Hazard B1.)"""
+    queries = torch.zeros(2 * world, 4, dtype=torch.float64)
+    queries[:2, 0] = queries[2:, 1] = 2.0
+    model = Table(queries, torch.tensor([[0, 0, 3.0, 0]], dtype=torch.float64), TermWeightRepresentation)
+    config = TrainingStep.Config(temperature=1.0, flops_query=1.0, flops_document=0.0)
+    step = DistributedDataParallel(config.build(model))  # type: ignore[arg-type]
+    examples = [Example(query=chr(97 + row), positive="a") for row in range(2 * world)]
+    output = step(Collator(model)(share(examples, rank, world)))  # type: ignore[arg-type]
+    output.loss.backward()
+    assert model.queries.grad is not None
+    assert model.documents.grad is not None
+    return {
+        "value": float(output.metrics["flops_query"]),
+        "gradient": model.queries.grad[queries > 0].tolist(),
+        "document gradient": model.documents.grad.abs().max().item(),
+    }
+
+
+def reductions_of_a_step(models: Models, rank: int, world: int) -> list[int]:
+    """How often gradients are reduced in each of two steps, the ranks having 5 and 3 chunks a side. (Hazard A8.)"""
+    case = Case("dense", "contrastive", 0, chunk=1)
+    model = models(case)
+    step = DistributedDataParallel(build_step(case, model), bucket_cap_mb=1000)
+    found: list[int] = []
+
+    def count(state: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        found[-1] += 1
+        return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0])
+
+    step.register_comm_hook(None, count)
+    rows = examples_of_unequal_lengths(5 + 3 * (world - 1), 0)
+    for number in range(2):
+        found.append(0)
+        step(Collator(model, 0)(share(rows, rank, world)), number).loss.backward()
+    return found
 
 
 def main(base: str, result: str) -> None:
     torch.set_num_threads(1)
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    rows = 2 * world + 1
-    references = []
-    for case in CASES:
-        model = build(case, base)
-        references.append(
-            run(build_step(case, model), case, model, examples_of_unequal_lengths(rows, case.negatives))
-        )
+    models = Models(Path(base))
+    references = [(case, alone(case, models, world)) for case in cases()]
 
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     results = []
-    for case, (loss, gradients) in zip(CASES, references, strict=True):
-        model = build(case, base)
-        step = DistributedDataParallel(build_step(case, model))
-        examples = share(examples_of_unequal_lengths(rows, case.negatives), rank, world)
-        own_loss, own_gradients = run(step, case, model, examples)
-        results.append(
-            {
-                **asdict(case),
-                "loss": abs(loss - own_loss),
-                "gradient": max(
-                    (a - b).abs().max().item() for a, b in zip(gradients, own_gradients, strict=True)
-                ),
-                "norm": torch.stack([gradient.norm() for gradient in gradients]).norm().item(),
-            }
-        )
+    for case, reference in references:
+        course = together(case, models, rank, world)
+        found = compare(reference, course)
+        ranks = spread(list(course.gradients.values()))
+        results.append({**asdict(case), **asdict(found), "ranks": ranks})
+    right = {
+        "one hot": [one_hot_loss(negatives, rank, world) for negatives in (0, 1, 2)],
+        "expected": [math.log1p((2 * world * (1 + n) - 1) * math.exp(-20)) for n in (0, 1, 2)],
+        "flops": flops_of_two_ranks(rank, world),
+        "reductions": reductions_of_a_step(models, rank, world),
+    }
     if rank == 0:
-        Path(result).write_text(json.dumps(results))
+        Path(result).write_text(json.dumps({"cases": results, "right": right}))
     dist.barrier()
     dist.destroy_process_group()
 

@@ -14,6 +14,7 @@ from sourcier.models.representations import (
     TermWeightRepresentation,
     TokenVectorRepresentation,
 )
+from sourcier.train import health
 from sourcier.train.health import FLAT, HealthRule, examine
 
 
@@ -150,6 +151,23 @@ def test_no_gradient_is_kept() -> None:
     assert not any(value.requires_grad for value in figures.values())
 
 
+def test_ranks_count_by_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three rows that are all found, and two that are not: the sums of one rank are added to the other's."""
+    sent: list[Tensor] = []
+    monkeypatch.setattr(health, "sum_over_ranks", lambda tensor: sent.append(tensor) or tensor)
+    examine(axes(0, 1), axes(1, 0), width=1)
+    monkeypatch.setattr(health, "sum_over_ranks", lambda tensor: tensor + sent[0])
+    assert numbers(axes(0, 1, 2), axes(0, 1, 2), width=1)["accuracy"] == pytest.approx(3 / 5)
+
+
+def test_a_rank_with_one_row_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[Tensor] = []
+    monkeypatch.setattr(health, "sum_over_ranks", lambda tensor: sent.append(tensor) or tensor)
+    examine(axes(0), axes(1), width=1)
+    monkeypatch.setattr(health, "sum_over_ranks", lambda tensor: tensor + sent[0])
+    assert numbers(axes(0, 1, 2), axes(0, 1, 2), width=1)["accuracy"] == 1.0
+
+
 # The rule.
 
 HEALTHY = {
@@ -205,11 +223,16 @@ def test_margin_mse_makes_no_probability_of_its_scores() -> None:
     assert logs(rule(loss="margin_mse", temperature=1.0), *[{}] * 10) == []
 
 
-def test_documents_that_fall_together_name_the_learning_rate() -> None:
-    falling = [{"separation": 0.3, "mean_cosine": cosine} for cosine in (0.93, 0.97, 0.99)]
-    (line,) = logs(rule(learning_rate=2e-3), *falling)
+def test_documents_that_move_together_name_the_learning_rate() -> None:
+    (line,) = logs(rule(learning_rate=2e-3), {}, {"separation": 0.3, "mean_cosine": 0.8})
+    assert line.startswith("step 40: ")
     assert "learning_rate=0.002" in line
     assert "set 2e-04" in line
+
+
+def test_documents_may_come_nearer_while_positives_stay_ahead() -> None:
+    """As with a low temperature, which lets all cosines rise and ranks well."""
+    assert logs(rule(), {}, *[{"mean_cosine": 0.8}] * 20) == []
 
 
 def test_a_base_whose_vectors_begin_together_is_given_time() -> None:

@@ -15,7 +15,8 @@ from toy import Table, letters
 from sourcier.config import from_dict, read_yaml
 from sourcier.data.collections import Collection
 from sourcier.train.step import TrainingStep
-from sourcier.train.trainer import Standing, Trainer, TrainingResult
+from sourcier.train.standing import Standing, TrainingResult
+from sourcier.train.trainer import Trainer
 from sourcier.types import SourcierError
 
 #: Stands for a collection where what is measured on it is scripted.

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from sourcier.train.health import HealthRule
 from sourcier.train.report import Averages, Report, clock, to_numbers
 
 
@@ -102,3 +103,40 @@ def test_averages_start_anew_after_they_are_taken() -> None:
 
 def test_time_left_as_people_read_it() -> None:
     assert [clock(seconds) for seconds in (4.6, 65, 7200)] == ["0:05", "1:05", "2:00:00"]
+
+
+def test_a_figure_of_some_steps_is_their_mean() -> None:
+    averages = Averages()
+    averages.add({"loss": torch.tensor(1.0)})
+    averages.add({"loss": torch.tensor(3.0), "health/margin": torch.tensor(5.0)})
+    assert to_numbers(averages.take()) == {"loss": 2.0, "health/margin": 5.0}
+
+
+FLAT = {"margin": 1.0, "separation": 3.0, "mean_cosine": 0.4, "random": 0.3, "score_spread": 0.01}
+
+
+def warned(path: Path, steps: range, state: Any = None) -> tuple[list[str], Any]:
+    """The warnings in the file after steps whose scores a temperature of 1 hides, and the report's state."""
+    figures = {f"health/{name}": torch.tensor(value) for name, value in FLAT.items()}
+    rule = HealthRule(family="dense", loss="contrastive", temperature=1.0, learning_rate=0.1, warmup_steps=0)
+    with Report(path, steps=20, log_every=1, show=False, rule=rule) as report:
+        if state:
+            report.load_state_dict(state)
+        for step in steps:
+            report.step(step, loss(1.0) | figures, examples=1, epoch=0.0, learning_rate=0.1)
+        return [line["warning"] for line in written(path) if "warning" in line], report.state_dict()
+
+
+def test_what_the_rule_says_is_written_once_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines, _ = warned(tmp_path / "metrics.jsonl", range(1, 11))
+    assert len(lines) == 1
+    assert lines == [record.getMessage() for record in caplog.records]
+
+
+def test_a_resumed_report_does_not_warn_again(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    _, state = warned(path, range(1, 6))
+    lines, _ = warned(path, range(6, 11), state)
+    assert len(lines) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,56 +19,61 @@ from sourcier.cli.command import (
     note,
     told,
 )
-from sourcier.config import add_arguments, from_dict, overrides, read_yaml
+from sourcier.config import add_arguments, from_dict, overrides
 from sourcier.types import SourcierError
 
 if TYPE_CHECKING:
     from sourcier.data.collections import Collection
-    from sourcier.models.encoder import SearchModel
-    from sourcier.train.trainer import Trainer
-
-
-@dataclass(kw_only=True)
-class TrainingFile:
-    """What the file of `--config` holds."""
-
-    model: dict[str, Any] = field(default_factory=dict)
-    train: dict[str, Any] = field(default_factory=dict)
+    from sourcier.train.record import RunRecord
+    from sourcier.train.standing import TrainingResult
 
 
 def add_flags(parser: Parser, arguments: Sequence[str]) -> None:
-    """The flags; those of the model's settings depend on the family that the arguments name."""
+    """The flags: the folder of the run, and what it is to do."""
+    parser.add_argument("--output", required=True, metavar="RUN", help="folder for the run")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with the run in that folder, with the settings it has"
+    )
+    add_record_flags(parser, arguments)
+
+
+def add_record_flags(parser: Parser, arguments: Sequence[str]) -> None:
+    """What is trained on what and how; the model's settings depend on the family, which arguments or a file name."""
     from sourcier.models.checkpoints import FAMILIES
+    from sourcier.train.remining import Remining
     from sourcier.train.step import TrainingStep
     from sourcier.train.trainer import Trainer
 
+    asks_help = bool({"-h", "--help"} & set(arguments))
     family = _family(arguments)
-    if family not in FAMILIES and not {"-h", "--help"} & set(arguments):
+    if family not in FAMILIES and not asks_help:
         raise WrongUse(f"--family must be one of {', '.join(FAMILIES)} (see sourcier train --help)")
     what = parser.add_argument_group("what is trained on what")
-    what.add_argument("--family", required=True, metavar="|".join(FAMILIES), help="kind of model")
+    what.add_argument("--family", metavar="|".join(FAMILIES), help="kind of model")
     what.add_argument(
-        "--base",
-        required=True,
-        help="folder or hub id of a Hugging Face model, or a model of ours to train on",
+        "--base", help="folder or hub id of a Hugging Face model, or a model of ours to train on"
     )
     what.add_argument(
-        "--data",
-        required=True,
-        help="BEIR folder, .jsonl or .tsv of examples, hf:NAME, or a mixture a=0.7,b=0.3",
+        "--data", help="BEIR folder, .jsonl or .tsv of examples, hf:NAME, or a mixture a=0.7,b=0.3"
     )
-    what.add_argument("--split", default="train", help="split of the data (default: train)")
-    what.add_argument("--dev", metavar="BEIR", help="folder to evaluate on (default: that of --data)")
+    what.add_argument("--split", help="split of the data (default: train)")
+    what.add_argument(
+        "--dev",
+        metavar="BEIR",
+        help="collection to evaluate on (default: that of --data, where it has a dev)",
+    )
     what.add_argument(
         "--dev-split", metavar="SPLIT", help="split to evaluate on (default: dev, where there is one)"
     )
-    what.add_argument("--output", required=True, metavar="RUN", help="new folder for the run")
     what.add_argument(
-        "--config", metavar="FILE", help="YAML file with sections model and train; flags override it"
+        "--config",
+        metavar="FILE",
+        help="config.yaml of a run, or a file like it; flags override what it says",
     )
     add_lenient(parser)
     add_arguments(parser.add_argument_group("training"), Trainer.Config, exclude=["output"])
     add_arguments(parser.add_argument_group("loss"), TrainingStep.Config)
+    add_arguments(parser.add_argument_group("negatives mined anew"), Remining.Config, prefix="remine_")
     if family in FAMILIES:
         add_arguments(parser.add_argument_group(f"settings of {family}"), FAMILIES[family].Config)
     else:
@@ -80,21 +85,27 @@ def train(settings: Any) -> Output:
     from accelerate import PartialState
 
     from sourcier.data.examples import read_examples
+    from sourcier.train.processes import OtherFailed
+    from sourcier.train.record import new_model
+    from sourcier.train.trainer import Trainer
 
-    config, model_settings = _settings(settings)
-    examples = told(read_examples(settings.data, settings.split, lenient=settings.lenient, seed=config.seed))
-    dev = _dev(settings)
+    if settings.resume and (finished := _finished(settings.output)):
+        return _output(finished, f"{settings.output} was finished before: ")
+    record = read_record(settings)
+    config = from_dict(Trainer.Config, record.train, where="train")
+    examples = told(
+        read_examples(str(record.data), record.split or "train", lenient=record.lenient, seed=config.seed)
+    )
+    dev = _dev(record)
     note(f"{len(examples):,} examples; {f'{len(dev.queries):,} dev queries' if dev else 'no dev split'}")
-    model = _new_model(settings.family, settings.base, model_settings, seed=config.seed)
+    model = new_model(str(record.family), str(record.base), record.model, seed=config.seed)
     hide_weight_bars()  # from here on: a base that comes from the hub shows its download
-    result = config.build(model, examples, dev).run()
+    try:
+        result = config.build(model, examples, dev, record).run(resume=settings.resume)
+    except OtherFailed:
+        raise SystemExit(1) from None  # the process that failed says why
     PartialState().destroy_process_group()
-    values = {
-        name: str(value) if isinstance(value, Path) else value for name, value in asdict(result).items()
-    }
-    score = f", dev {result.metric} {result.best:.4f}" if result.best is not None else ""
-    text = f"{result.steps} steps in {result.seconds:.0f} s; the best model is in {result.best_folder}"
-    return Output(values, f"{text} (step {result.best_step}{score})")
+    return _output(result)
 
 
 COMMANDS = {
@@ -108,65 +119,106 @@ COMMANDS = {
 
 
 def _family(arguments: Sequence[str]) -> str | None:
-    """The value of `--family`, before there is a parser."""
+    """The family that the flags or the file name, before there is a parser."""
+    from sourcier.train.record import RunRecord
+
+    named = _value(arguments, "--family")
+    file = _file(_value(arguments, "--config"), _value(arguments, "--output"), "--resume" in arguments)
+    return named if named is not None or file is None else RunRecord.read(file).family
+
+
+def _value(arguments: Sequence[str], flag: str) -> str | None:
+    """The value of a flag, before there is a parser."""
     for place, argument in enumerate(arguments):
-        if argument.startswith("--family="):
+        if argument.startswith(f"{flag}="):
             return argument.split("=", 1)[1]
-        if argument == "--family" and place + 1 < len(arguments):
+        if argument == flag and place + 1 < len(arguments):
             return arguments[place + 1]
     return None
 
 
-def _settings(settings: Any) -> tuple[Trainer.Config, dict[str, Any]]:
-    """The trainer's settings and the model's: those of the file, overridden by the flags."""
+def _file(config: str | None, output: str | None, resume: bool) -> Path | None:
+    """The file that the settings come from, where there is one: the one that is named, or that of the run."""
+    if config is not None:
+        return Path(config)
+    own = Path(output or "") / "config.yaml"
+    return own if resume and output is not None and own.is_file() else None
+
+
+def read_record(settings: Any) -> RunRecord:
+    """What is to be trained on what, and how: what the file says, overridden by the flags."""
     from sourcier.models.checkpoints import FAMILIES
+    from sourcier.train.record import RunRecord
+    from sourcier.train.remining import Remining
     from sourcier.train.step import TrainingStep
     from sourcier.train.trainer import Trainer
 
-    where = settings.config or "command line"
-    model_class = FAMILIES[settings.family].Config
-    file = from_dict(TrainingFile, read_yaml(settings.config) if settings.config else {}, where=where)
-    step = {} if file.train.get("step") is None else file.train["step"]
+    path = _file(settings.config, settings.output, settings.resume)
+    file = RunRecord() if path is None else RunRecord.read(path)
+    where = path or "command line"
+    named = {
+        name: getattr(settings, name)
+        for name in ("family", "base", "data", "split", "dev", "dev_split")
+        if getattr(settings, name) is not None
+    }
+    record = replace(file, **named, lenient=settings.lenient or file.lenient)
+    for name in ("base", "data"):
+        if getattr(record, name) is None:
+            raise WrongUse(f"--{name} is missing: give it, or a --config that names it")
+    model_class = FAMILIES[str(record.family)].Config
+    step = file.train.get("step") or {}
     from_dict(TrainingStep.Config, step, where=f"{where}: train: step")
+    remine = file.train.get("remine") or {}
     train = {
         **file.train,
         **_given(settings, Trainer.Config),
         "output": settings.output,
         "step": {**step, **_given(settings, TrainingStep.Config)},
+        "remine": {**remine, **_given(settings, Remining.Config, prefix="remine_")},
     }
     model = {**file.model, **_given(settings, model_class)}
     from_dict(model_class, model, where=f"{where}: model")
-    return from_dict(Trainer.Config, train, where=f"{where}: train"), model
+    from_dict(Trainer.Config, train, where=f"{where}: train")
+    return replace(record, base=_base(str(record.base)), model=model, train=train)
 
 
-def _given(settings: Any, cls: type) -> dict[str, Any]:
+def _base(base: str) -> str:
+    """What a model is made of: of a run its best, anything else as it is named."""
+    folder = model_folder(base)
+    return str(folder) if (folder / MODEL_MANIFEST).is_file() else base
+
+
+def _finished(output: str) -> TrainingResult | None:
+    """What a run came to that is over."""
+    from sourcier.train.checkpoint import RunFolder
+    from sourcier.train.standing import TrainingResult
+
+    summary = RunFolder(output).summary
+    return TrainingResult.read(summary) if summary.is_file() else None
+
+
+def _output(result: TrainingResult, opening: str = "") -> Output:
+    values = {
+        name: str(value) if isinstance(value, Path) else value for name, value in asdict(result).items()
+    }
+    score = f", dev {result.metric} {result.best:.4f}" if result.best is not None else ""
+    text = f"{result.steps} steps in {result.seconds:.0f} s; the best model is in {result.best_folder}"
+    return Output(values, f"{opening}{text} (step {result.best_step}{score})")
+
+
+def _given(settings: Any, cls: type, *, prefix: str = "") -> dict[str, Any]:
     try:
-        return overrides(settings, cls)
+        return overrides(settings, cls, prefix=prefix)
     except SourcierError as error:
         raise WrongUse(str(error)) from error
 
 
-def _new_model(family: str, base: str, settings: dict[str, Any], *, seed: int) -> SearchModel:
-    """A model on a Hugging Face base, or one of ours that is trained on and keeps its settings."""
-    import torch
-
-    from sourcier.models.checkpoints import FAMILIES
-
-    folder = model_folder(base)
-    if (folder / MODEL_MANIFEST).is_file():
-        if settings:
-            raise SourcierError(f"{folder} has settings of its own: leave out {', '.join(settings)}")
-        return FAMILIES[family].from_pretrained(folder)
-    torch.manual_seed(seed)  # for the heads that the base does not have
-    return FAMILIES[family].from_base(base, **settings)
-
-
-def _dev(settings: Any) -> Collection | None:
+def _dev(record: RunRecord) -> Collection | None:
     """What to evaluate on: what was named, which has to be there, or the split `dev` of the data where it has one."""
     from sourcier.data.collections import read_beir
 
-    folder, split = Path(settings.dev or settings.data), settings.dev_split or "dev"
-    named = settings.dev is not None or settings.dev_split is not None
+    folder, split = Path(record.dev or str(record.data)), record.dev_split or "dev"
+    named = record.dev is not None or record.dev_split is not None
     if not named and not list(folder.glob(f"qrels/{split}.*")):
         return None
-    return told(read_beir(folder, split, lenient=settings.lenient))
+    return told(read_beir(folder, split, lenient=record.lenient))

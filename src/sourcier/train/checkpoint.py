@@ -1,16 +1,30 @@
-"""What a run leaves behind: a folder that is its own.
+"""What a run leaves behind: a folder that is its own, and that a kill at any moment leaves whole.
 
-RUN/config.yaml      settings of the run
+RUN/config.yaml      what was trained on what, and the settings
 RUN/metrics.jsonl    one JSON object a logged step, and one an evaluation
 RUN/training.json    summary, written when the run is over
 RUN/best, RUN/last   model folders
+RUN/negatives        what was mined during training, see `remining.py`
+RUN/state            while the run is not over: what it needs to go on
+    CURRENT          the name of the state that counts, replaced atomically
+    step-000000050   a state, in which nothing changes; with the models of its evaluation until they are in place
+
+A state counts from the moment that CURRENT names it. What was written for one that does not count is removed, and what
+was left to do for the one that counts is done, when the run is resumed.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from sourcier.config import replace_text
 from sourcier.types import SourcierError
+
+MODELS = ("best", "last")
 
 
 class RunFolder:
@@ -23,11 +37,111 @@ class RunFolder:
         self.config = self.path / "config.yaml"
         self.metrics = self.path / "metrics.jsonl"
         self.summary = self.path / "training.json"
+        self.negatives = self.path / "negatives"
+        self.states = self.path / "state"
+        self._pointer = self.states / "CURRENT"
 
     def create(self) -> None:
         """Makes the folder; one that holds something is left alone, since it may be a run that took days."""
+        self._refuse_file()
+        if self.path.is_dir() and any(self.path.iterdir()):
+            raise SourcierError(
+                f"{self.path}: output is not empty: choose another folder, or go on with this run by --resume"
+            )
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def reopen(self) -> None:
+        """Takes the folder of a run that was stopped: removes its litter, and does what was left to do."""
+        self._refuse_file()
+        self.path.mkdir(parents=True, exist_ok=True)
+        for litter in self.path.glob(f".{self.config.name}.*"):
+            litter.unlink()
+        if any(self.path.iterdir()) and not self.config.is_file():
+            raise SourcierError(
+                f"{self.path}: is not empty and holds no run ({self.config.name}): check --output"
+            )
+        for name in ("training.json", *MODELS):
+            for litter in self.path.glob(f".{name}.*"):
+                _remove(litter)
+        if self.summary.is_file():
+            self.finish()
+        elif self.states.is_dir():
+            self._settle()
+        if not (self.summary.is_file() or self.state()):
+            self.metrics.unlink(missing_ok=True)
+
+    def state(self) -> Path | None:
+        """The state that counts, where there is one."""
+        try:
+            return self.states / self._pointer.read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            return None
+
+    @contextmanager
+    def new_state(self, step: int) -> Iterator[Path]:
+        """A folder for the state at `step`, which counts at the end; models in it then go to their place in the run."""
+        unfinished = self.states / f".step-{step:09d}"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        yield unfinished
+        sync_tree(unfinished)
+        finished = self.states / f"step-{step:09d}"
+        unfinished.rename(finished)
+        sync(self.states)
+        replace_text(self._pointer, finished.name + "\n")
+        sync(self.states)
+        self._settle()
+
+    def finish(self) -> None:
+        """Removes what a run that is over does not need."""
+        shutil.rmtree(self.states, ignore_errors=True)
+
+    def _settle(self) -> None:
+        """Puts the models of the state that counts in their place, and removes all other states."""
+        state = self.state()
+        models = [] if state is None else [state / name for name in MODELS]
+        for model in models:
+            if model.is_dir():
+                self._replace_model(model)
+        for other in self.states.iterdir():
+            if other not in (state, self._pointer):
+                _remove(other)
+
+    def _replace_model(self, new: Path) -> None:
+        place, old = self.path / new.name, self.path / f".{new.name}.old"
+        if place.exists():
+            _remove(old)
+            place.rename(old)
+        new.rename(place)
+        sync(self.path)
+        _remove(old)
+
+    def _refuse_file(self) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise SourcierError(f"{self.path}: output is a file: choose a folder")
-        if self.path.is_dir() and any(self.path.iterdir()):
-            raise SourcierError(f"{self.path}: output is not empty: choose another folder or remove it")
-        self.path.mkdir(parents=True, exist_ok=True)
+
+
+def sync_tree(folder: Path) -> None:
+    """Has everything in a folder reach the disk."""
+    for path in sorted(folder.rglob("*")):
+        sync(path)
+    sync(folder)
+
+
+def sync(path: Path) -> None:
+    """Has a file, or the names in a folder, reach the disk."""
+    if os.name == "nt" and path.is_dir():
+        return  # Windows opens no folders; its renames are durable by themselves
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    """Removes a file or a folder, or finds it gone."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -10,7 +10,8 @@ The loss needs the representations of all texts, but the activations behind them
 Steps 1 and 3 are what PyTorch's activation checkpointing does when the encoder's call on a chunk is the checkpointed
 function. Autograd then drives them: whatever reads representations (any loss, gathering across ranks, a regulariser)
 works unchanged; DistributedDataParallel sees one backward and reduces once; and ranks may have different numbers
-of chunks, since no chunk waits for another process.
+of chunks, since no chunk waits for another process. Where weights are sharded, each chunk gathers them and so does
+wait: the step then asks for as many chunks on every rank.
 
 Shapes: B texts, L padded tokens.
 """
@@ -35,18 +36,31 @@ _MASKS = ("attention_mask", "scored")
 
 
 def encode_in_chunks(
-    encode: Callable[[Features], R], features: Features, chunk: int, *, cached: bool = True
+    encode: Callable[[Features], R],
+    features: Features,
+    chunk: int,
+    *,
+    cached: bool = True,
+    least: int = 1,
 ) -> R:
     """`encode(features)`, `chunk` texts at a time, with the activations of one chunk in memory. B texts
 
     Texts of similar length share a chunk, which loses the padding that it does not need. With `cached=False` the
     activations of all chunks are kept, as those of an ordinary forward are: less padding, but no less memory.
+    `least` is how many chunks there are at least: where there are too few texts, some are encoded again for nothing.
     """
     run = partial(checkpoint, encode, use_reentrant=False) if cached else encode
     lengths = _lengths(features)
     order = lengths.argsort(descending=True, stable=True)
-    parts = [run(_rows(features, rows, lengths)) for rows in order.split(chunk)]
+    count = max(least, chunks(len(order), chunk))
+    filled = order[torch.arange(max(count, len(order)), device=order.device) % len(order)]
+    parts = [run(_rows(features, rows, lengths)) for rows in filled.tensor_split(count)]
     return parts[0].concatenate(parts)[order.argsort()]
+
+
+def chunks(texts: int, chunk: int) -> int:
+    """How many chunks of at most `chunk` texts it takes."""
+    return -(-texts // chunk)
 
 
 def _lengths(features: Features) -> Tensor:

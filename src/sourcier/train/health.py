@@ -111,7 +111,7 @@ def shape(documents: Representation) -> dict[str, Tensor]:
     count = len(cosines)
     apart = (cosines.sum() - cosines.diagonal().sum()) / max(1, count * (count - 1))
     # In float64 on the CPU: some accelerators have neither, and roots make small rounding errors large.
-    eigenvalues = torch.linalg.eigvalsh(torch.nan_to_num(cosines).double().cpu())
+    eigenvalues = torch.linalg.eigvalsh(torch.nan_to_num(cosines).cpu().double())
     singular = eigenvalues.clamp(min=0).sqrt()
     shares = singular / singular.sum().clamp(min=torch.finfo(singular.dtype).tiny)
     rank = torch.exp(-torch.xlogy(shares, shares).sum())
@@ -150,15 +150,17 @@ def _over(values: Tensor, divisor: Tensor) -> Tensor:
     return torch.where(divisor > 0, values / torch.where(divisor > 0, divisor, 1), 0)
 
 
-# Thresholds of the rule. They follow from the losses, not from runs: they were fixed before the rule was tried on any.
+# Thresholds of the rule. They follow from what the losses see and from how far one batch can be trusted, and were
+# fixed before the rule was tried on the six runs of benchmarks/compression.py.
 
 #: So many logged figures are averaged: at 16 rows one batch tells the margin to about 0.4, three to 0.25.
 LOGS = 3
+#: Share of their first distance (1 - mean cosine) below which documents have moved together, where the positive is
+#: lost too. Neither happens by the chance of one batch, so one is enough.
+COLLAPSED = 0.5
 #: score_spread / temperature below which a softmax over documents hardly tells them apart: a hard negative, two
 #: spreads above the mean, is pushed away exp(2 * 0.25) = 1.6 times as much as any other, instead of many times.
 FLAT = 0.25
-#: Mean cosine of unlike documents above which they share all but a few percent of their length.
-ALIKE = 0.95
 #: Separation below which the positive is lost among random documents: one spread leaves every sixth of them above it.
 BLIND = 1.0
 #: Margin below which the hardest negative of a batch is, on average, above the positive.
@@ -166,6 +168,8 @@ CROWDED = 0.0
 #: What counts as progress since the first figures, in spreads: twice the error of a mean of three.
 PROGRESS = 0.5
 
+#: The figures that the rule reads.
+_READ = {"margin", "separation", "mean_cosine", "score_spread", "random"}
 #: Losses that see scores through a temperature and make a probability of them.
 _SOFT = ("contrastive", "symmetric", "pairwise", "kl")
 
@@ -173,15 +177,15 @@ _SOFT = ("contrastive", "symmetric", "pairwise", "kl")
 class HealthRule:
     """Says once that similarity is compressed, why that is likely, and what to do.
 
-    Four signs are looked for in the mean of the last logged figures:
+    Four signs are looked for:
 
-    flat      the loss hardly sees a difference between documents        from the third log on
-    alike     documents collapse into one direction, and go on with it   from the third log on
-    blind     the positive is lost among random documents, no progress   once the rate has been at its peak a while
-    crowded   hard negatives are above the positive, no progress         likewise
+    collapsed   documents move together and positives are lost among them            from the second log on
+    flat        the loss hardly sees a difference between documents                  from the third log on
+    blind       positives are lost among random documents, and there is no progress  from twice the warm-up on
+    crowded     hard negatives are above the positives, and there is no progress     likewise
 
-    The first two show in the first tenth of a run. The other two wait for twice the warm-up, since a base that was
-    never trained for search begins with them.
+    The first two show in the first tenth of a run. The other two wait until the rate has been at its peak for a while,
+    since a base that was never trained for search begins with them.
     """
 
     def __init__(
@@ -203,14 +207,11 @@ class HealthRule:
             for name, value in metrics.items()
             if name.startswith(PREFIX) and value is not None and math.isfinite(value)
         }
-        if self._warned or "margin" not in figures:
+        if self._warned or not figures.keys() >= _READ:
             return None
         self._first = self._first or figures
         self._recent = [*self._recent, figures][-LOGS:]
-        if len(self._recent) < LOGS:
-            return None
-        now = {name: sum(one.get(name, 0.0) for one in self._recent) / LOGS for name in figures}
-        found = self._find(now, settled=step >= max(2 * self.warmup_steps, steps / 10))
+        found = self._find(settled=step >= max(2 * self.warmup_steps, steps / 10))
         self._warned = found is not None
         return f"step {step}: similarity is compressed: {found}" if found else None
 
@@ -221,18 +222,29 @@ class HealthRule:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._warned, self._first, self._recent = state["warned"], state["first"], list(state["recent"])
 
-    def _find(self, now: Mapping[str, float], *, settled: bool) -> str | None:
-        assert self._first is not None
-        if self.loss in _SOFT and now["score_spread"] / self.temperature < FLAT:
+    def _find(self, *, settled: bool) -> str | None:
+        first, last = self._first, self._recent[-1]
+        assert first is not None
+        lost = last["separation"] < min(BLIND, first["separation"] / 2)
+        if lost and 1 - last["mean_cosine"] < COLLAPSED * (1 - first["mean_cosine"]):
+            return self._collapsed(first, last)
+        if len(self._recent) < LOGS:
+            return None
+        now = {name: sum(one[name] for one in self._recent) / LOGS for name in last}
+        if self.loss in _SOFT and now["score_spread"] < FLAT * self.temperature:
             return self._flat(now)
-        lost = now["separation"] < BLIND
-        if lost and now["mean_cosine"] > ALIKE and now["mean_cosine"] > self._first["mean_cosine"]:
-            return self._alike(now)
-        if settled and lost and now["separation"] < self._first["separation"] + PROGRESS:
+        if settled and now["separation"] < min(BLIND, first["separation"] + PROGRESS):
             return self._blind(now)
-        if settled and now["margin"] < CROWDED and now["margin"] < self._first["margin"] + PROGRESS:
+        if settled and now["margin"] < min(CROWDED, first["margin"] + PROGRESS):
             return self._crowded(now)
         return None
+
+    def _collapsed(self, first: Mapping[str, float], last: Mapping[str, float]) -> str:
+        return (
+            f"documents move together (mean cosine {first['mean_cosine']:.2f}, now {last['mean_cosine']:.2f}) and "
+            f"positives are lost among them: learning_rate={self.learning_rate:g} is likely too high: "
+            f"set {_round(self.learning_rate / 10)}" + self._padding(last)
+        )
 
     def _flat(self, now: Mapping[str, float]) -> str:
         spread = now["score_spread"]
@@ -241,13 +253,6 @@ class HealthRule:
         return (
             f"scores of documents differ by {spread:.2g}, which temperature={self.temperature:g} hides from the loss, "
             f"so that hard negatives are pushed no more than others: set temperature={_round(spread / 2)}"
-        )
-
-    def _alike(self, now: Mapping[str, float]) -> str:
-        return (
-            f"documents have a mean cosine of {now['mean_cosine']:.2f}, and it rises: learning_rate="
-            f"{self.learning_rate:g} is likely too high: set {_round(self.learning_rate / 10)}"
-            + self._padding(now)
         )
 
     def _blind(self, now: Mapping[str, float]) -> str:

@@ -2,39 +2,61 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal, TypeVar, cast
 
 import torch
+import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
-from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, broadcast_object_list
+from accelerate.utils import (
+    DistributedDataParallelKwargs,
+    DistributedType,
+    InitProcessGroupKwargs,
+    broadcast_object_list,
+)
 from torch import nn
 from torch.optim import Optimizer
 
+from sourcier.train.sharding import shard_on_cpu, sharding_plugin, wrap_layers
+from sourcier.train.step import TrainingStep
 from sourcier.types import SourcierError
 
 T = TypeVar("T")
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 
 
+class OtherFailed(SourcierError):
+    """This process stops because another one did, which says itself what is wrong."""
+
+
 def start(
-    *, precision: Precision, timeout: float, log_with: Sequence[str] = (), folder: str | Path | None = None
+    *,
+    precision: Precision,
+    timeout: float,
+    log_with: Sequence[str] = (),
+    folder: str | Path | None = None,
+    sharded: bool = False,
 ) -> Accelerator:
     """Joins the processes that a launcher started, or stands alone where there was none.
 
-    `timeout` in minutes bounds every wait for another process, which may have failed.
+    `timeout` in minutes bounds every wait for another process, which may have failed. `sharded`: each process keeps a
+    part of what `prepare` is given.
     """
     for tracker in log_with:
         _check_tracker(tracker)
     precision = _resolve(precision)
+    plugin = sharding_plugin(sharded)
     try:
         accelerator = Accelerator(
+            fsdp_plugin=plugin,
             cpu=_several_on_cpu(),
             mixed_precision="no" if precision == "fp32" else precision,
             log_with=list(log_with) or None,
@@ -50,13 +72,16 @@ def start(
     except ValueError as error:
         raise SourcierError(f"accelerate cannot start with precision={precision}: {error}") from error
     _check_world(accelerator.num_processes)
+    shard_on_cpu(accelerator, plugin)
     return accelerator
 
 
 def prepare(
-    accelerator: Accelerator, module: nn.Module, optimizer: Optimizer
+    accelerator: Accelerator, module: TrainingStep, optimizer: Optimizer
 ) -> tuple[nn.Module, AcceleratedOptimizer]:
-    """The module as DistributedDataParallel where there are several processes, and the optimizer to go with it."""
+    """The module as several processes train it together, and the optimizer to go with it."""
+    if accelerator.distributed_type == DistributedType.FSDP:
+        wrap_layers(accelerator, module.model)
     with warnings.catch_warnings():
         # Newer PyTorch has another name for the setting, which accelerate does not know yet.
         warnings.filterwarnings("ignore", message=".*broadcast_buffers", category=FutureWarning)
@@ -81,8 +106,42 @@ def on_main(accelerator: Accelerator, work: Callable[[], T]) -> T:
     if failure is not None:
         raise failure
     if outcome[1] is not None:
-        raise SourcierError(f"the main process stopped: {outcome[1]}")
+        raise OtherFailed(f"the main process stopped: {outcome[1]}")
     return cast(T, outcome[0])
+
+
+@contextmanager
+def together(accelerator: Accelerator) -> Iterator[None]:
+    """Has what fails here in one process end all of them, each with the reason.
+
+    A process that waits for one that is gone is told by the backend, in words of its own, or by its launcher, or at the
+    latest when `timeout` is over; what it then looks for is what the other one left in the launcher's store.
+    """
+    try:
+        yield
+    except OtherFailed:
+        raise
+    except Exception as error:
+        if accelerator.num_processes > 1:
+            own, text = accelerator.process_index, str(error) or repr(error)
+            failed, reason = _first_failure(own, text)
+            if failed != own:
+                raise OtherFailed(f"process {failed} stopped: {reason}") from error
+        raise
+
+
+def _first_failure(process: int, reason: str) -> tuple[int, str]:
+    """Which process failed first and why; this one, unless another one has said so before."""
+    key = f"sourcier/failed/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
+    try:
+        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        waiting = timedelta(seconds=10)
+        store = dist.TCPStore(address, port, is_master=False, wait_for_workers=False, timeout=waiting)  # type: ignore[attr-defined]
+        said = store.compare_set(key, "", json.dumps([process, reason]))
+    except (KeyError, ValueError, RuntimeError):  # no store, or one that went with the first process
+        return process, reason
+    first, why = json.loads(said)
+    return first, why
 
 
 def _resolve(precision: Precision) -> Precision:

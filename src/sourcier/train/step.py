@@ -17,10 +17,12 @@ query, V terms of the vocabulary.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,8 +35,9 @@ from sourcier.models.encoder import SearchModel
 from sourcier.models.representations import Representation
 from sourcier.train import health
 from sourcier.train.gather import row_counts, sum_over_ranks, sum_under_ddp
-from sourcier.train.grad_cache import encode_in_chunks
+from sourcier.train.grad_cache import chunks, encode_in_chunks
 from sourcier.train.objectives import DISTILLATION, EncodedBatch, Loss, Objective
+from sourcier.train.sharding import is_sharded
 from sourcier.types import Side, SourcierError
 
 Features = dict[str, Tensor]
@@ -88,6 +91,12 @@ class Collator:
         self.model = model
         self.negatives = negatives
         self.relevant = relevant
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a process that prepares batches: tokenising needs no weights."""
+        light = copy.copy(self.model)
+        light.__dict__ |= {"_modules": {}, "_parameters": {}, "_buffers": {}}
+        return self.__dict__ | {"model": light}
 
     def __call__(self, examples: Sequence[Example]) -> Batch:
         documents = [text for example in examples for text in self._documents(example)]
@@ -239,7 +248,11 @@ class TrainingStep(nn.Module):
 
         if self.config.chunk is None:
             return encode(features)
-        return encode_in_chunks(encode, features, self.config.chunk)
+        least = 1
+        if is_sharded(self):
+            texts = next(iter(features.values()))
+            least = max(row_counts(chunks(len(texts), self.config.chunk), texts.device))
+        return encode_in_chunks(encode, features, self.config.chunk, least=least)
 
     def _sparsity(
         self, representation: Representation, rows: int, flops_weight: float, l1_weight: float

@@ -9,159 +9,65 @@ and steps its own optimizer on the averaged gradient. The main process alone eva
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from contextlib import ExitStack, nullcontext
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from accelerate.utils import set_seed
-from torch import Tensor
 
 from sourcier.config import to_dict, write_json, write_yaml
 from sourcier.data.collections import Collection
 from sourcier.data.examples import Examples
 from sourcier.data.sampling import BatchSampler
 from sourcier.models.encoder import SearchModel
-from sourcier.train.batches import stream
+from sourcier.train import adapters
+from sourcier.train.batches import BatchStream, SameExamples, check_examples
 from sourcier.train.checkpoint import RunFolder
-from sourcier.train.processes import Precision, on_main, prepare, start
-from sourcier.train.report import Averages, Report
+from sourcier.train.health import HealthRule
+from sourcier.train.processes import on_main, prepare, start, together
+from sourcier.train.record import Origin, RunRecord
+from sourcier.train.remining import Remining
+from sourcier.train.report import Averages, Report, is_logged
 from sourcier.train.schedule import LinearSchedule, adamw, set_learning_rate
-from sourcier.train.step import Collator, TrainingStep
+from sourcier.train.settings import Settings
+from sourcier.train.standing import LossGuard, Standing, TrainingResult
+from sourcier.train.state import RunState, Snapshot, Stateful
+from sourcier.train.step import Collator
 from sourcier.train.validation import Validation, take_part
 from sourcier.types import SourcierError
 
-
-def setting(default: Any, text: str) -> Any:
-    """A field of a configuration with its line of help."""
-    return field(default=default, metadata={"help": text})
-
-
-@dataclass(frozen=True)
-class Standing:
-    """The best of the evaluations so far, and how many have passed since."""
-
-    best: float | None = None
-    best_step: int = 0
-    misses: int = 0
-
-    def after(self, step: int, value: float | None) -> Standing:
-        """The standing after an evaluation at `step`; without dev (None) the newest model is the best."""
-        if value is None or self.best is None or value > self.best:
-            return Standing(value, step, 0)
-        return Standing(self.best, self.best_step, self.misses + 1)
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """What a run came to."""
-
-    metric: str | None  # None where there was no dev
-    best: float | None
-    best_step: int  # 0 is the model as it came
-    steps: int
-    stopped_early: bool
-    best_folder: Path
-    last_folder: Path
-    seconds: float
-
-
-class LossGuard:
-    """Stops a run whose loss is not a number.
-
-    It looks at the loss of a step when the next one is under way, so that a GPU never waits for the question.
-    """
-
-    def __init__(self) -> None:
-        self._unseen: tuple[int, list[int], Tensor] | None = None
-
-    def watch(self, step: int, rows: list[int], loss: Tensor) -> None:
-        """Checks the step before this one."""
-        self.check()
-        self._unseen = (step, rows, loss)
-
-    def check(self) -> None:
-        """Checks the last step that was watched."""
-        if self._unseen is None:
-            return
-        (step, rows, loss), self._unseen = self._unseen, None
-        if not math.isfinite(loss):
-            named = ", ".join(map(str, rows))
-            raise SourcierError(
-                f"the loss is {float(loss)} at step {step} (rows {named} of the examples): "
-                "lower learning_rate, set precision=fp32, or look at these rows"
-            )
+logger = logging.getLogger(__name__)
 
 
 class Trainer:
     """One run: a model, its examples, and the settings under which the one learns from the others."""
 
     @dataclass(kw_only=True)
-    class Config:
-        output: str = field(metadata={"help": "folder of this run; it must be empty or missing"})
-        steps: int | None = setting(None, "optimizer steps; by default as many as `epochs` take")
-        epochs: float = setting(1.0, "passes over the examples, where `steps` is not given")
-        batch_size: int = setting(16, "rows of a batch, all processes together")
-        accumulation: int = setting(1, "batches whose gradients are averaged into one optimizer step")
-        negatives: int = setting(0, "hard negatives a row, the first ones of each example")
-        learning_rate: float = setting(2e-5, "rate at the end of the warm-up")
-        warmup: float = setting(0.1, "fraction of the steps over which the rate rises")
-        weight_decay: float = setting(0.01, "weight decay of matrices")
-        clip: float = setting(1.0, "largest norm of the gradient; 0 does not clip")
-        precision: Precision = field(
-            default="auto", metadata={"help": "auto is bf16 on GPUs that have it, else fp32"}
-        )
-        dropout: float | None = setting(None, "probability of every dropout; by default what the base has")
-        gradient_checkpointing: bool = setting(False, "less memory for about a third more time")
-        seed: int = setting(42, "decides the order of rows, dropout, and the part of dev that is used")
-        eval_every: int | None = setting(None, "steps between evaluations; by default a quarter of the run")
-        eval_queries: int = setting(200, "queries of dev that are used, at most")
-        eval_documents: int | None = setting(
-            1000, "documents they are searched in; none for the whole corpus"
-        )
-        metric: str = setting("nDCG@10", "measure on dev, as ir-measures writes it; higher is better")
-        patience: int | None = setting(None, "stop after so many evaluations without a better one")
-        log_every: int = setting(10, "steps between lines of metrics.jsonl")
-        log_with: tuple[str, ...] = setting((), "trackers, such as tensorboard,wandb")
-        progress: bool = setting(True, "show progress on standard error")
-        workers: int = setting(0, "processes that prepare batches; 0 prepares them between steps")
-        timeout: float = setting(30.0, "minutes that a process waits for another one before it gives up")
-        step: TrainingStep.Config = field(default_factory=TrainingStep.Config)
+    class Config(Settings):
+        def build(
+            self,
+            model: SearchModel,
+            examples: Examples,
+            dev: Collection | None = None,
+            origin: Origin | None = None,
+        ) -> Trainer:
+            """A trainer of `model`, which is trained in place; without `dev` the last model is the best.
 
-        def __post_init__(self) -> None:
-            for name in (
-                "steps",
-                "batch_size",
-                "accumulation",
-                "eval_every",
-                "eval_queries",
-                "patience",
-                "log_every",
-            ):
-                self._require(name, at_least=1)
-            for name in ("negatives", "weight_decay", "clip", "eval_documents", "workers"):
-                self._require(name, at_least=0)
-            for name in ("epochs", "learning_rate", "timeout"):
-                if not 0 < getattr(self, name) < math.inf:
-                    raise SourcierError(f"{name}={getattr(self, name)} must be above 0 and finite")
-            if self.dropout is not None and not 0 <= self.dropout < 1:
-                raise SourcierError(f"dropout={self.dropout} must be a probability, from 0 to below 1")
-            if not 0 <= self.warmup < 1:
-                raise SourcierError(f"warmup={self.warmup} must be a fraction of the run, from 0 to below 1")
-
-        def _require(self, name: str, *, at_least: int) -> None:
-            value = getattr(self, name)
-            if value is not None and not value >= at_least:
-                raise SourcierError(f"{name}={value} must be at least {at_least}")
-
-        def build(self, model: SearchModel, examples: Examples, dev: Collection | None = None) -> Trainer:
-            """A trainer of `model`, which is trained in place; without `dev` the last model is the best."""
-            return Trainer(self, model, examples, dev)
+            `origin` is kept in the run's config.yaml, so that the run can be repeated from it.
+            """
+            return Trainer(self, model, examples, dev, origin)
 
     def __init__(
-        self, config: Config, model: SearchModel, examples: Examples, dev: Collection | None = None
+        self,
+        config: Config,
+        model: SearchModel,
+        examples: Examples,
+        dev: Collection | None = None,
+        origin: Origin | None = None,
     ) -> None:
         self.config = config
         self.examples = examples
@@ -173,13 +79,18 @@ class Trainer:
             log_with=config.log_with,
             folder=self.folder.path,
         )
+        check_examples(examples, negatives=config.negatives, scores=config.step.needs_scores)
         self._sampler = self._make_sampler()
         batches = config.epochs * len(self._sampler)
         self.steps = config.steps or max(1, math.ceil(batches / config.accumulation))
+        self._eval_every = config.eval_every or math.ceil(self.steps / 4)
         self._schedule = LinearSchedule(peak=config.learning_rate, steps=self.steps, warmup=config.warmup)
-        self._batches = stream(
-            examples, self._sampler, Collator(model, config.negatives), workers=config.workers
-        )
+        collator = Collator(model, config.negatives, relevant=examples.relevant_to)
+        self._remining = self._make_remining() if config.remine.every else None
+        trained = self._remining.examples if self._remining else examples
+        self._batches = BatchStream(trained, self._sampler, collator, workers=config.workers)
+        self._record = RunRecord.of(origin or Origin(), model, config)
+        self._frozen = adapters.adapt(model, config)
         if config.dropout is not None:
             model.set_dropout(config.dropout)
         if config.gradient_checkpointing:
@@ -187,43 +98,88 @@ class Trainer:
         self.model = model.to(self.accelerator.device)
         optimizer = adamw(model, learning_rate=config.learning_rate, weight_decay=config.weight_decay)
         self._step, self._optimizer = prepare(self.accelerator, config.step.build(self.model), optimizer)
+        #: What remembers something, by the name that it has in the state of a run.
+        self._parts: dict[str, Stateful] = {"batches": self._batches}
+        if self._remining:
+            self._parts["remining"] = self._remining
+        module = self.accelerator.unwrap_model(self._step)
+        self._state = RunState(self.accelerator, module, self._optimizer, self._parts)
         self._guard = LossGuard()
         self._standing = Standing()
+        self._earlier = 0.0  # seconds of training in earlier sittings
+        self._started = time.perf_counter()
         self._validation: Validation | None = None  # these two: on the main process, once the run has begun
         self._report: Report | None = None
 
-    def run(self) -> TrainingResult:
-        """Trains to the end, or until dev gets no better, and leaves `best` and `last` in the output folder."""
-        started = time.perf_counter()
-        with ExitStack() as closing:
-            on_main(self.accelerator, lambda: self._open(closing))
+    def run(self, *, resume: bool = False) -> TrainingResult:
+        """Trains to the end, or until dev gets no better, and leaves `best` and `last` in the output folder.
+
+        `resume` goes on with the run in that folder from its last state; where there is none, from the beginning.
+        """
+        self._started = time.perf_counter()
+        with together(self.accelerator), ExitStack() as closing:
+            closing.callback(adapters.release, self.model, self._frozen)
+            if self._remining:
+                closing.callback(self._remining.close)
+            finished = on_main(self.accelerator, lambda: self._open(closing, resume))
+            if finished is not None:
+                return finished
             steps = self._train()
-        result = TrainingResult(
-            metric=self.config.metric if self.dev is not None else None,
-            best=self._standing.best,
-            best_step=self._standing.best_step,
-            steps=steps,
-            stopped_early=steps < self.steps,
-            best_folder=self.folder.best,
-            last_folder=self.folder.last,
-            seconds=round(time.perf_counter() - started, 3),
-        )
-        on_main(self.accelerator, lambda: self._summarise(result))
+            result = TrainingResult(
+                metric=self.config.metric if self.dev is not None else None,
+                best=self._standing.best,
+                best_step=self._standing.best_step,
+                steps=steps,
+                stopped_early=steps < self.steps,
+                best_folder=self.folder.best,
+                last_folder=self.folder.last,
+                seconds=round(self._seconds(), 3),
+            )
+            on_main(self.accelerator, lambda: self._summarise(result))
         return result
 
     def _train(self) -> int:
         """Step after step; returns how many were made."""
+        step = self._begin()
+        while step < self.steps and not self._gets_no_better():
+            step += 1
+            if self._remining:
+                self._remine(step, self._remining)
+            self._update(step)
+            if step % self._eval_every == 0 or step == self.steps:
+                self._save(step, evaluate=True)
+            elif self.config.save_every and step % self.config.save_every == 0:
+                self._save(step, evaluate=False)
+        return step
+
+    def _begin(self) -> int:
+        """Brings all processes to where the run was; the step at which that is."""
         set_seed(self.config.seed, device_specific=True)  # so that ranks drop out different units
         self._step.train()
-        self._checkpoint(0)
-        eval_every = self.config.eval_every or math.ceil(self.steps / 4)
-        for step in range(1, self.steps + 1):
-            self._update(step)
-            if step % eval_every == 0 or step == self.steps:
-                self._checkpoint(step)
-                if self.config.patience and self._standing.misses >= self.config.patience:
-                    return step
-        return self.steps
+        folder = on_main(self.accelerator, self.folder.state)
+        if folder is None:
+            self._save(0, evaluate=True)
+            return 0
+        values = self._state.read(folder)
+        self._standing, self._earlier = Standing(**values["standing"]), values["seconds"]
+        if values["processes"] != self.accelerator.num_processes:
+            set_seed(self.config.seed + values["step"], device_specific=True)
+            if self.accelerator.is_main_process:
+                logger.warning(
+                    "the run began with %d processes and goes on with %d: dropout draws other numbers",
+                    values["processes"], self.accelerator.num_processes,
+                )  # fmt: skip
+        return int(values["step"])
+
+    def _remine(self, step: int, remining: Remining) -> None:
+        """Has negatives mined anew, and new ones come in, where that is due before this step."""
+        if remining.before_step(
+            step, lambda folder: adapters.merged_copy(self.model).save_pretrained(folder)
+        ):
+            self._batches.refresh()
+            if self._report:
+                text = f"step {step - 1}: negatives mined with the model of step {remining.in_force} come in"
+                self._report.evaluation(step - 1, {"negatives_of_step": float(remining.in_force or 0)}, text)
 
     def _update(self, step: int) -> None:
         """One step of the optimizer, over `accumulation` global batches."""
@@ -231,10 +187,11 @@ class Trainer:
         set_learning_rate(self._optimizer, rate)
         rows: list[int] = []
         averages = Averages()
+        examine = is_logged(step, steps=self.steps, every=self.config.log_every)
         for part in range(1, self.config.accumulation + 1):
             numbered = next(self._batches)
             with nullcontext() if part == self.config.accumulation else self.accelerator.no_sync(self._step):
-                output = self._step(numbered.batch.to(self.accelerator.device), step - 1)
+                output = self._step(numbered.batch.to(self.accelerator.device), step - 1, examine=examine)
                 self.accelerator.backward(output.loss / self.config.accumulation)
             rows += numbered.rows
             averages.add(output.metrics)
@@ -254,19 +211,30 @@ class Trainer:
                 learning_rate=rate,
             )
 
-    def _checkpoint(self, step: int) -> None:
-        """Evaluates and saves the model on the main process; all take its word for how the run stands."""
+    def _save(self, step: int, *, evaluate: bool) -> None:
+        """Saves the state of the run, after an evaluation or between two; all take the main process' word for it."""
         self._guard.check()
-        self._standing = on_main(self.accelerator, lambda: self._evaluate_and_save(step))
+        if evaluate:
+            self._standing = on_main(self.accelerator, lambda: self._evaluate(step))
+        snapshot = self._state.collect()  # after the evaluation, which may draw random numbers
+        on_main(self.accelerator, lambda: self._write_state(step, snapshot, with_models=evaluate))
 
-    def _evaluate_and_save(self, step: int) -> Standing:
+    def _write_state(self, step: int, snapshot: Snapshot, *, with_models: bool) -> None:
+        assert self._report is not None
+        with self._report.paused(), self.folder.new_state(step) as folder:
+            if with_models:
+                plain = adapters.merged_copy(self.model)
+                for name in ("last", "best") if self._standing.best_step == step else ("last",):
+                    plain.save_pretrained(folder / name)
+            values = {"step": step, "standing": asdict(self._standing), "seconds": self._seconds()}
+            self._state.write(folder, snapshot, **values)
+
+    def _evaluate(self, step: int) -> Standing:
+        """The standing after an evaluation."""
         assert self._report is not None
         with self._report.paused():
             value = self._validation(self.model) if self._validation else None
-            standing = self._standing.after(step, value)
-            self.model.save_pretrained(self.folder.last)
-            if standing.best_step == step:
-                self.model.save_pretrained(self.folder.best)
+        standing = self._standing.after(step, value)
         if self._validation and value is not None:
             name, extent = self.config.metric, self._validation.part.extent
             text = (
@@ -274,6 +242,26 @@ class Trainer:
             )
             self._report.evaluation(step, {f"dev/{name}": value}, f"{text} ({extent})")
         return standing
+
+    def _gets_no_better(self) -> bool:
+        return self.config.patience is not None and self._standing.misses >= self.config.patience
+
+    def _seconds(self) -> float:
+        """How long the run has taken, without the time between a stop and its resumption."""
+        return self._earlier + time.perf_counter() - self._started
+
+    def _make_remining(self) -> Remining:
+        config = self.config
+        return Remining(
+            config.remine,
+            self.folder.negatives,
+            self.examples,
+            negatives=config.negatives,
+            seed=config.seed,
+            steps=self.steps,
+            timeout=0.9 * config.timeout,  # before the other processes give up the main one
+            on_main=partial(on_main, self.accelerator),
+        )
 
     def _make_sampler(self) -> BatchSampler:
         config, accelerator = self.config, self.accelerator
@@ -289,11 +277,16 @@ class Trainer:
             raise SourcierError(f"{found}: no batch has a row for each process: add examples")
         return sampler
 
-    def _open(self, closing: ExitStack) -> None:
-        """What the main process needs before the first step: its folder, its part of dev, and its report."""
+    def _open(self, closing: ExitStack, resume: bool) -> TrainingResult | None:
+        """What the main process needs before the first step: its folder, its part of dev, and its report.
+
+        Gives the result of a run that is over already.
+        """
         config = self.config
-        self.folder.create()
-        write_yaml(self.folder.config, {"model": to_dict(self.model.config), "train": to_dict(config)})
+        self._claim(resume)
+        if self.folder.summary.is_file():
+            return TrainingResult.read(self.folder.summary)
+        self._parts["examples"] = SameExamples(self.examples)
         if self.dev is not None:
             part = take_part(
                 self.dev, queries=config.eval_queries, documents=config.eval_documents, seed=config.seed
@@ -313,22 +306,45 @@ class Trainer:
                 log_every=config.log_every,
                 show=config.progress,
                 tracker=self.accelerator if config.log_with else None,
+                rule=self._health_rule(),
             )
         )
+        self._parts["report"] = self._report
+        return None
+
+    def _health_rule(self) -> HealthRule:
+        return HealthRule(
+            family=self.model.family,
+            loss=self.config.step.loss,
+            temperature=self.accelerator.unwrap_model(self._step).objective.temperature,
+            learning_rate=self.config.learning_rate,
+            warmup_steps=self._schedule.rising,
+        )
+
+    def _claim(self, resume: bool) -> None:
+        """Takes the output folder: a new one, or that of this very run."""
+        if not resume:
+            self.folder.create()
+        else:
+            self.folder.reopen()
+        if self.folder.config.is_file():
+            RunRecord.read(self.folder.config).check_same(self._record, where=self.folder.config)
+        else:
+            write_yaml(self.folder.config, self._record)
 
     def _summarise(self, result: TrainingResult) -> None:
-        write_json(
-            self.folder.summary,
-            asdict(result)
-            | {
-                "best_folder": self.folder.best.name,
-                "last_folder": self.folder.last.name,
-                "dev": self._validation.part.extent if self._validation else None,
-                "family": self.model.family,
-                "examples": len(self.examples),
-                "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
-                "processes": self.accelerator.num_processes,
-                "device": str(self.accelerator.device),
-                "precision": self.accelerator.mixed_precision.replace("no", "fp32"),
-            },
-        )
+        parameters = list(self.model.parameters())
+        values: dict[str, Any] = result.record() | {
+            "dev": self._validation.part.extent if self._validation else None,
+            "family": self.model.family,
+            "examples": len(self.examples),
+            "parameters": sum(parameter.numel() for parameter in parameters),
+            "trained": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+            "processes": self.accelerator.num_processes,
+            "device": str(self.accelerator.device),
+            "precision": self.accelerator.mixed_precision.replace("no", "fp32"),
+        }
+        write_json(self.folder.summary, values)
+        self.folder.finish()
+        if self._remining:
+            self._remining.finish()

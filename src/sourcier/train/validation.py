@@ -38,6 +38,14 @@ class Part:
         return f"{len(self.queries):,} queries in {len(self.documents):,} of {self.corpus_size:,} documents"
 
 
+class OnlyEncoding:
+    """A model as an encoder that an index does not keep: nothing of it is written or hashed."""
+
+    def __init__(self, model: SearchModel) -> None:
+        self.family = model.family
+        self.encode = model.encode
+
+
 class Validation:
     """Measures a model on the same part of dev every time."""
 
@@ -49,7 +57,7 @@ class Validation:
     def __call__(self, model: SearchModel) -> float:
         """The measure of `model`, mean over the queries."""
         with TemporaryDirectory(prefix="sourcier-dev-") as folder:
-            retriever = Retriever.build(model, self.part.documents, Path(folder) / "index")
+            retriever = Retriever.build(OnlyEncoding(model), self.part.documents, Path(folder) / "index")
             try:
                 evaluation = evaluate(retriever, self.part, measures=(self.metric,), k=self._depth)
             finally:
