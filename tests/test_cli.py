@@ -320,6 +320,47 @@ class TestTraining:
             heads.append((tmp_path / name / "last" / "sourcier.safetensors").read_bytes())
         assert heads[0] == heads[1]
 
+    def test_a_run_can_be_repeated_from_its_settings_alone(
+        self, run: Run, arguments: list[object], tmp_path: Path
+    ) -> None:
+        """A head, dropout and the order of rows are drawn as they were."""
+        from sourcier.models.checkpoints import load
+
+        first = run(*arguments, "--family", "colbert", "--dimension", 8, "--dropout", 0.1)
+        assert first.status == 0, first.err
+        again = run("train", "--config", tmp_path / "run" / "config.yaml", "--output", tmp_path / "again")
+        assert again.status == 0, again.err
+        assert len({load(tmp_path / name / "last").fingerprint() for name in ("run", "again")}) == 1
+
+    def test_a_stopped_run_goes_on_with_its_own_settings(
+        self, run: Run, arguments: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from sourcier.train.trainer import Trainer
+
+        def stop(trainer: Trainer, step: int) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Trainer, "_update", stop)
+            assert run(*arguments, "--family", "dense", "--learning-rate", "1e-3").status == 130
+        refused = run("train", "--resume", "--output", tmp_path / "run", "--learning-rate", "2e-3")
+        assert (refused.status, len(refused.err.splitlines())) == (1, 2)
+        assert "the run began with learning_rate=0.001, not 0.002" in refused.err
+        resumed = run("train", "--resume", "--output", tmp_path / "run")
+        assert resumed.status == 0, resumed.err
+        assert resumed.out.startswith("2 steps")
+        finished = run("train", "--resume", "--output", tmp_path / "run")
+        assert finished.status == 0, finished.err
+        assert f"{tmp_path / 'run'} was finished before: 2 steps" in finished.out
+
+    @pytest.mark.parametrize("name", ["base", "data"])
+    def test_what_neither_flag_nor_file_names_is_missing(self, run: Run, tmp_path: Path, name: str) -> None:
+        given = {"base": "some", "data": "thing"}
+        del given[name]
+        flags = [part for flag, value in given.items() for part in (f"--{flag}", value)]
+        ended = run("train", "--family", "dense", "--output", tmp_path / "run", *flags)
+        assert (ended.status, f"--{name} is missing" in ended.err) == (2, True)
+
     def test_a_trained_model_can_be_trained_on(
         self, run: Run, arguments: list[object], tmp_path: Path
     ) -> None:
@@ -341,7 +382,11 @@ class TestTraining:
                 2,
                 "'--steps' must be a whole number or none, not 'few'",
             ),
-            (["--family", "dense", "--pooling", "max"], 2, "'--pooling' must be 'mean' or 'cls' or 'last'"),
+            (
+                ["--family", "dense", "--pooling", "middle"],
+                2,
+                "must be 'mean' or 'cls' or 'last'",
+            ),
             (["--family", "dense", "--warmup", "2"], 1, "warmup=2.0 must be a fraction of the run"),
             (["--family", "dense", "--config", "absent.yaml"], 1, "absent.yaml: cannot be read"),
         ],

@@ -24,19 +24,35 @@ class DenseVectors:
 
     vectors: np.ndarray
 
+    @property
+    def comparable(self) -> np.ndarray:
+        """The vectors whose dot products are the scores. [N, D]"""
+        return self.vectors
+
     def __len__(self) -> int:
         return len(self.vectors)
 
     def __getitem__(self, rows: slice) -> DenseVectors:
-        return DenseVectors(self.vectors[rows])
+        return type(self)(self.vectors[rows])
 
     def take(self, rows: np.ndarray) -> DenseVectors:
         """The given rows, in the given order."""
-        return DenseVectors(self.vectors[rows])
+        return type(self)(self.vectors[rows])
 
     @classmethod
     def concatenate(cls, parts: Sequence[DenseVectors]) -> DenseVectors:
         return cls(np.concatenate([part.vectors for part in parts]))
+
+
+class CosineVectors(DenseVectors):
+    """One vector a text, of any length: only the angle between two of them counts."""
+
+    __slots__ = ()
+
+    @property
+    def comparable(self) -> np.ndarray:
+        norms = np.linalg.norm(self.vectors, axis=1, keepdims=True)
+        return self.vectors / np.maximum(norms, np.finfo(np.float32).tiny)
 
 
 class _Ragged:

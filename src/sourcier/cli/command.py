@@ -84,8 +84,9 @@ Source = TypeVar("Source", bound=Reported)
 
 
 def note(text: str) -> None:
-    """Tell the user something that is not the result."""
-    print(text, file=sys.stderr)
+    """Tell the user something that is not the result; of the processes of a launcher, one speaks."""
+    if os.environ.get("RANK", "0") == "0":
+        print(text, file=sys.stderr)
 
 
 def told(source: Source) -> Source:

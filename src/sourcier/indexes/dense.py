@@ -42,7 +42,7 @@ class DenseWriter(StoreWriter):
 
     def add(self, ids: Sequence[str], encoding: Any) -> np.ndarray:
         expect("dense", encoding, DenseVectors)
-        vectors = as_float32(encoding.vectors)
+        vectors = as_float32(encoding.comparable)
         if len(vectors):
             self._check_dimensions(vectors)
             refuse_non_finite_documents(vectors, ids)
@@ -76,7 +76,7 @@ class DenseIndex(IndexBase):
 
     def _checked(self, queries: Any) -> np.ndarray:
         expect(self.kind, queries, DenseVectors)
-        vectors = as_float32(queries.vectors)
+        vectors = as_float32(queries.comparable)
         expect_dimensions(vectors, self._version.manifest.dimensions)
         refuse_non_finite_queries(vectors)
         return vectors

@@ -7,7 +7,7 @@ vocabulary.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
@@ -27,8 +27,12 @@ from transformers import (
     PreTrainedModel,
 )
 
+from sourcier.models import packing
 from sourcier.models.tokens import Features, first_line
 from sourcier.types import SourcierError
+
+#: The features that every kind of model reads; others are for the family.
+_MODEL_INPUTS = ("input_ids", "attention_mask")
 
 
 class Backbone(nn.Module):
@@ -42,6 +46,9 @@ class Backbone(nn.Module):
         self.model = model
         self._accepted = frozenset(inspect.signature(model.forward).parameters)
         self._gives_positions = "position_ids" in self._accepted and _counts_positions_from_zero(model)
+        table = _position_table(model)
+        self._first = 0 if table is None else _first_position(table)
+        self._packs = "position_ids" in self._accepted and packing.install(model)
 
     @classmethod
     def load(cls, source: str, *, dtype: torch.dtype | None = None) -> Self:
@@ -87,6 +94,12 @@ class Backbone(nn.Module):
         return self.model.config
 
     @property
+    def layers(self) -> nn.ModuleList:
+        """The stack of layers, from the first to the last; empty where the kind has none."""
+        stacks = [module for module in self.model.base_model.modules() if isinstance(module, nn.ModuleList)]
+        return max(stacks, key=len, default=nn.ModuleList())
+
+    @property
     def hidden_size(self) -> int:
         return int(self.config.hidden_size)
 
@@ -114,9 +127,14 @@ class Backbone(nn.Module):
             limits.append(table.num_embeddings - _first_position(table))
         return min((limit for limit in limits if limit is not None and limit > 0), default=None)
 
-    def hidden(self, features: Features) -> Tensor:
-        """The last layer's vector of each token. [B, L, H]"""
-        return self.model.base_model(**self.arguments(features)).last_hidden_state
+    def hidden(self, features: Features, wanted: Tensor | None = None) -> Tensor:
+        """The last layer's vector of each token. [B, L, H]
+
+        `wanted` [B, L] bool says which vectors are read, by default those of the tokens that attention reads.
+        """
+        return self._run(
+            self.model.base_model, features, lambda output: (output.last_hidden_state,), wanted=wanted
+        )[0]
 
     def arguments(self, features: Features) -> dict[str, Any]:
         """What `forward` of this kind of model takes, found from its signature.
@@ -133,6 +151,27 @@ class Backbone(nn.Module):
         if "use_cache" in self._accepted:
             arguments["use_cache"] = False
         return arguments
+
+    def _run(
+        self,
+        model: nn.Module,
+        features: Features,
+        read: Callable[[Any], tuple[Tensor, ...]],
+        *,
+        wanted: Tensor | None = None,
+        **options: Any,
+    ) -> tuple[Tensor, ...]:
+        """What `read` takes from the output of a model, [B, L, …] each, without computing on padding where it can."""
+        mask = features["attention_mask"].bool()
+        # On accelerators, many small attentions cost more than the padding that they save.
+        packable = self._packs and mask.device.type == "cpu"
+        if not packable or (wanted is not None and (wanted & ~mask).any()):
+            return read(model(**self.arguments(features), **options))
+        packed = packing.Packing.of(mask)
+        arguments = self.arguments({name: packed.pack(features[name]) for name in _MODEL_INPUTS})
+        arguments["position_ids"] = packed.positions + self._first
+        output = model(**arguments | {"attention_mask": None, "text_lengths": packed.lengths} | options)
+        return tuple(packed.unpack(tensor) for tensor in read(output))
 
     def resize_vocabulary(self, size: int) -> None:
         """Makes room for new tokens, whose vectors start as the mean of the old ones: the same on every process."""
@@ -193,12 +232,17 @@ class MaskedLanguageBackbone(Backbone):
 
     def terms(self, features: Features) -> Tensor:
         """What the decoder multiplies with its weight: each token behind the head's transformation. [B, L, E]"""
-        return self.model(**self.arguments(features)).logits
+        return self._run(self.model, features, lambda output: (output.logits,))[0]
 
     def hidden_and_terms(self, features: Features) -> tuple[Tensor, Tensor]:
         """The last layer's vector of each token [B, L, H], and `terms` [B, L, E], from one pass."""
-        output = self.model(**self.arguments(features), output_hidden_states=True)
-        return output.hidden_states[-1], output.logits
+        hidden, terms = self._run(
+            self.model,
+            features,
+            lambda output: (output.hidden_states[-1], output.logits),
+            output_hidden_states=True,
+        )
+        return hidden, terms
 
 
 class PassingDecoder(nn.Linear):

@@ -6,6 +6,7 @@
     config.json            the backbone, as transformers writes it: plain `AutoModel` reads the folder too
     model.safetensors      (`AutoModelForMaskedLM` for the sparse families)
     tokenizer.json, …      as the tokenizer writes them
+    modules.json, …        by which sentence-transformers opens the folder too (foreign/st_writing.py)
 
 The folder is written whole or not at all. What is missing in it or does not belong to it is an error that names it.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,9 +25,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from sourcier.config import from_dict, to_dict, unknown, write_json
+from sourcier.models import foreign
 from sourcier.models.colbert import ColBERT
 from sourcier.models.dense import Dense
 from sourcier.models.encoder import SearchModel
+from sourcier.models.foreign import hub, st_writing
+from sourcier.models.foreign.found import Foreign
 from sourcier.models.sparse_embed import SparseEmbed
 from sourcier.models.splade import Splade
 from sourcier.models.tokens import first_line, load_tokenizer
@@ -44,8 +49,10 @@ Model = TypeVar("Model", bound=SearchModel)
 
 
 def load(folder: str | Path, device: torch.device | str | None = None) -> SearchModel:
-    """The model in a folder, of whichever family it is."""
+    """The model in a folder, of whichever family it is, and whether we wrote it or a library that we can read."""
     path = Path(folder)
+    if not (path / MANIFEST).is_file() and (found := foreign.find(path)) is not None:
+        return adopt(FAMILIES[found.family], found.read(), {}).to(device).eval()
     family = _read_manifest(path)["family"]
     if family not in FAMILIES:
         raise SourcierError(f"{path / MANIFEST}: {unknown('family', str(family), FAMILIES)}")
@@ -55,6 +62,10 @@ def load(folder: str | Path, device: torch.device | str | None = None) -> Search
 def restore(cls: type[Model], folder: str | Path, device: torch.device | str | None = None) -> Model:
     """The model of the family `cls` in a folder."""
     path = Path(folder)
+    if not (path / MANIFEST).is_file() and (found := foreign.find(path, cls.family)) is not None:
+        if found.family != cls.family:
+            raise SourcierError(f"{path} holds a {found.family} model, not {cls.family}: use sourcier.load")
+        return adopt(cls, found.read(), {}).to(device).eval()
     manifest = _read_manifest(path)
     if manifest["family"] != cls.family:
         raise SourcierError(
@@ -69,6 +80,36 @@ def restore(cls: type[Model], folder: str | Path, device: torch.device | str | N
         model = cls(cls.backbone_class.load(str(path)), load_tokenizer(str(path)), config)
     _load_heads(model, path, manifest["weights"])
     return model.to(device).eval()
+
+
+def build(
+    cls: type[Model], base: str | Path, settings: Mapping[str, Any], dtype: torch.dtype | None = None
+) -> Model:
+    """A new model on a Hugging Face checkpoint, or one that another library made for this family."""
+    path = Path(base)
+    if (path / MANIFEST).is_file():
+        raise SourcierError(
+            f"{base} is a model of Sourcier: from_pretrained loads it with its settings and all its weights"
+        )
+    found = foreign.find(hub.local(base), cls.family)
+    if found is not None and found.family == cls.family:
+        return adopt(cls, found.read(), settings, dtype)
+    config = from_dict(cls.Config, settings, where=f"settings of {cls.family}")
+    tokenizer = load_tokenizer(str(base))
+    return cls(cls.backbone_class.load(str(base), dtype=dtype), tokenizer, config)
+
+
+def adopt(
+    cls: type[Model], found: Foreign, settings: Mapping[str, Any], dtype: torch.dtype | None = None
+) -> Model:
+    """A model of another library as one of ours; `settings` override what its folder says."""
+    config = from_dict(cls.Config, {**found.settings, **settings}, where=f"settings of {found.origin}")
+    source = str(found.backbone)
+    tokenizer = found.prepare(load_tokenizer(source))
+    with torch.random.fork_rng(devices=[]):
+        model = cls(cls.backbone_class.load(source, dtype=dtype), tokenizer, config)
+    _copy(found.heads, _heads(model), found.origin, "leave the setting out that changes it")
+    return model
 
 
 def save(model: SearchModel, folder: str | Path) -> None:
@@ -98,11 +139,12 @@ def _write(model: SearchModel, folder: Path) -> None:
     heads = _heads(model)
     if heads:
         save_file({name: tensor.contiguous().cpu() for name, tensor in heads.items()}, folder / HEADS)
+    st_writing.write(model, folder)
     manifest = {
         "format": FORMAT,
         "family": model.family,
         "config": to_dict(model.config),
-        "files": sorted(path.name for path in folder.iterdir()),
+        "files": sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()),
         "weights": sorted(heads),
     }
     write_json(folder / MANIFEST, manifest)
@@ -124,14 +166,21 @@ def _load_heads(model: SearchModel, folder: Path, stored: list[str]) -> None:
         weights = load_file(folder / HEADS)
     except (OSError, SafetensorError) as error:
         raise SourcierError(f"{folder / HEADS}: cannot be read: {first_line(error)}") from error
-    for name, tensor in expected.items():
+    _copy(weights, expected, folder / HEADS, "restore the file")
+
+
+def _copy(weights: dict[str, torch.Tensor], heads: dict[str, torch.Tensor], where: Path, mend: str) -> None:
+    """Stored weights into the heads of a model, which have to be the same ones."""
+    for name in heads:
         if name not in weights:
-            raise SourcierError(f"{folder / HEADS}: weight '{name}' is missing: restore the file")
+            raise SourcierError(f"{where}: weight '{name}' is missing: {mend}")
+    for name in weights:
+        if name not in heads:
+            raise SourcierError(f"{where}: weight '{name}' has no place in the model: {mend}")
+    for name, tensor in heads.items():
         if weights[name].shape != tensor.shape:
             found, wanted = tuple(weights[name].shape), tuple(tensor.shape)
-            raise SourcierError(
-                f"{folder / HEADS}: weight '{name}' has the shape {found}, not {wanted}: restore the file"
-            )
+            raise SourcierError(f"{where}: weight '{name}' has the shape {found}, not {wanted}: {mend}")
         with torch.no_grad():
             tensor.copy_(weights[name])
 

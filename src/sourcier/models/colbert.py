@@ -15,8 +15,8 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from sourcier.models.backbone import Backbone
-from sourcier.models.dense import orthogonal_projection
 from sourcier.models.encoder import EncoderConfig, SearchModel, text_mask
+from sourcier.models.projection import Layer, check_layers, projection
 from sourcier.models.representations import TokenVectorRepresentation
 from sourcier.models.tokens import Features, TokenRow, punctuation_ids
 from sourcier.types import Side, SourcierError
@@ -27,10 +27,16 @@ class ColBERT(SearchModel):
 
     @dataclass(kw_only=True)
     class Config(EncoderConfig):
-        dimension: int = field(default=128, metadata={"help": "size of a token's vector"})
-        query_marker: str = field(default="[unused0]", metadata={"help": "token at position 1 of a query"})
+        dimension: int | None = field(
+            default=128, metadata={"help": "size of a token's vector; none: that of the base"}
+        )
+        layers: tuple[Layer, ...] = ()
+        normalize: bool = field(default=True, metadata={"help": "vectors have length 1"})
+        query_marker: str = field(
+            default="[unused0]", metadata={"help": "token at position 1 of a query; '': none"}
+        )
         document_marker: str = field(
-            default="[unused1]", metadata={"help": "token at position 1 of a document"}
+            default="[unused1]", metadata={"help": "token at position 1 of a document; '': none"}
         )
         query_expansion: int = field(
             default=32,
@@ -45,6 +51,13 @@ class ColBERT(SearchModel):
         skip_punctuation: bool = field(
             default=True, metadata={"help": "punctuation of documents takes no part in scoring"}
         )
+        skip_tokens: tuple[str, ...] = field(
+            default=(), metadata={"help": "more tokens of documents that take no part in scoring"}
+        )
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            check_layers(self.layers, self.dimension)
 
     family: ClassVar[str] = "colbert"
 
@@ -55,10 +68,8 @@ class ColBERT(SearchModel):
                 "set query_expansion=0"
             )
         super().__init__(backbone, tokenizer, config)
-        self.projection = orthogonal_projection(backbone, config.dimension)
-        self._skipped = torch.tensor(
-            punctuation_ids(tokenizer) if config.skip_punctuation else [], dtype=torch.long
-        )
+        self.projection = projection(backbone, config.dimension, config.layers)
+        self.skipped = torch.tensor(self._skipped_ids(tokenizer), dtype=torch.long)
 
     @property
     def default_temperature(self) -> float:
@@ -69,7 +80,7 @@ class ColBERT(SearchModel):
         if side == "document":
             features = super().collate(rows, side)
             return features | {
-                "scored": text_mask(features) & ~torch.isin(features["input_ids"], self._skipped)
+                "scored": text_mask(features) & ~torch.isin(features["input_ids"], self.skipped)
             }
         features = super().collate([self._expanded(row) for row in rows], side)
         scored = text_mask(features)
@@ -81,26 +92,47 @@ class ColBERT(SearchModel):
 
     def forward(self, features: Features, side: Side) -> TokenVectorRepresentation:
         scored = features["scored"]
-        hidden = torch.where(scored[:, :, None], self.backbone.hidden(features), 0)
-        return TokenVectorRepresentation(nn.functional.normalize(self.projection(hidden), dim=-1), scored)
+        vectors = self.backbone.hidden(features, wanted=scored)
+        # Before the projection, for padding may be NaN; and behind it, for a bias makes something of zeros.
+        vectors = torch.where(scored[:, :, None], vectors, 0)
+        if self.projection is not None:
+            vectors = torch.where(scored[:, :, None], self.projection(vectors), 0)
+        if self.config.normalize:
+            vectors = nn.functional.normalize(vectors, dim=-1)
+        return TokenVectorRepresentation(vectors, scored)
 
     def _expanded(self, row: TokenRow) -> TokenRow:
         missing = min(self.config.query_expansion, self.config.query_length) - len(row)
         return np.pad(row, (0, max(0, missing)), constant_values=self.tokenizer.mask_token_id or 0)
 
+    def _skipped_ids(self, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+        """The tokens of documents that take no part in scoring."""
+        vocabulary = tokenizer.get_vocab()
+        for token in self.config.skip_tokens:
+            if token not in vocabulary:
+                raise SourcierError(f"skip_tokens: {token!r} is no token of the base: leave it out")
+        named = {vocabulary[token] for token in self.config.skip_tokens}
+        return sorted(named.union(punctuation_ids(tokenizer) if self.config.skip_punctuation else []))
+
     def _markers(self, tokenizer: PreTrainedTokenizerBase) -> dict[Side, int]:
         """The ids of the markers; what the vocabulary lacks is added to it, and to the backbone's."""
+        markers = self._named_markers()
         opening = tokenizer("")["input_ids"][:1]
-        if not opening or opening[0] not in tokenizer.all_special_ids:
+        if markers and (not opening or opening[0] not in tokenizer.all_special_ids):
             raise SourcierError(
                 f"{self.backbone.model.name_or_path}: its tokenizer opens texts with no special token, behind which "
                 "a marker could stand: choose an encoder"
             )
-        markers = [self.config.query_marker, self.config.document_marker]
-        if markers[0] == markers[1]:
-            raise SourcierError(f"query_marker and document_marker are both {markers[0]!r}: choose two")
         # Made special even where the vocabulary has them, so that the tokenizer takes each for one token.
-        tokenizer.add_tokens(markers, special_tokens=True)
+        tokenizer.add_tokens(list(markers.values()), special_tokens=True)
         self.backbone.resize_vocabulary(len(tokenizer))
         vocabulary = tokenizer.get_vocab()
-        return {"query": vocabulary[markers[0]], "document": vocabulary[markers[1]]}
+        return {side: vocabulary[marker] for side, marker in markers.items()}
+
+    def _named_markers(self) -> dict[Side, str]:
+        """The markers of the sides that have one."""
+        query, document = self.config.query_marker, self.config.document_marker
+        if query and query == document:
+            raise SourcierError(f"query_marker and document_marker are both {query!r}: choose two")
+        named: dict[Side, str] = {"query": query, "document": document}
+        return {side: marker for side, marker in named.items() if marker}

@@ -13,19 +13,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedTokenizerBase
 
-from sourcier.config import from_dict, to_dict, unknown
+from sourcier.config import to_dict, unknown
 from sourcier.encodings import Encoding
 from sourcier.models.backbone import Backbone
 from sourcier.models.representations import Representation
-from sourcier.models.tokens import Features, TokenRow, Tokens, load_tokenizer
+from sourcier.models.tokens import Features, TokenRow, Tokens
 from sourcier.types import Side, SourcierError
 
 #: How many texts are sorted by length together, which bounds the memory that their token ids take.
@@ -41,6 +43,8 @@ class EncoderConfig:
 
     query_prompt: str = field(default="", metadata={"help": "text put before each query"})
     document_prompt: str = field(default="", metadata={"help": "text put before each document"})
+    query_suffix: str = field(default="", metadata={"help": "text put behind each query"})
+    document_suffix: str = field(default="", metadata={"help": "text put behind each document"})
     query_length: int = field(default=64, metadata={"help": "longest query in tokens, with special ones"})
     document_length: int = field(
         default=256, metadata={"help": "longest document in tokens, with special ones"}
@@ -72,6 +76,7 @@ class SearchModel(nn.Module, ABC):
         self.tokens = Tokens(
             tokenizer,
             prompts={"query": config.query_prompt, "document": config.document_prompt},
+            suffixes={"query": config.query_suffix, "document": config.document_suffix},
             lengths={"query": self.config.query_length, "document": self.config.document_length},
             markers=self._markers(tokenizer),
         )
@@ -89,22 +94,16 @@ class SearchModel(nn.Module, ABC):
     ) -> Self:
         """A new model on a Hugging Face checkpoint, from a folder or the hub; `settings` are those of its Config.
 
+        The folder of another library's model of this family gives its settings and heads too; `settings` override.
         Heads that the base does not have are drawn from torch's random numbers: seed them first.
         """
         from sourcier.models import checkpoints
 
-        if (Path(base) / checkpoints.MANIFEST).is_file():
-            raise SourcierError(
-                f"{base} is a model of Sourcier: from_pretrained loads it with its settings and all its weights"
-            )
-        config = from_dict(cls.Config, settings, where=f"settings of {cls.family}")
-        tokenizer = load_tokenizer(str(base))
-        model = cls(cls.backbone_class.load(str(base), dtype=dtype), tokenizer, config)
-        return model.to(device).eval()
+        return checkpoints.build(cls, base, settings, dtype).to(device).eval()
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, device: torch.device | str | None = None) -> Self:
-        """The model that `save_pretrained` wrote."""
+        """The model that `save_pretrained` wrote, or one of this family from a library that we can read."""
         from sourcier.models import checkpoints
 
         return checkpoints.restore(cls, folder, device)
@@ -180,16 +179,20 @@ class SearchModel(nn.Module, ABC):
 
     def checkpoint_activations(self) -> None:
         """Trades time for memory in training: the backbone's layers are computed again in the backward."""
-        model = self.backbone.model
-        if not model.supports_gradient_checkpointing:
-            raise SourcierError(
-                f"'{model.config.model_type}' cannot compute its layers again: choose another base"
+        model, layers = self.backbone.model, self.backbone.layers
+        if model.supports_gradient_checkpointing:
+            # The second name is the one that transformers had before.
+            enable = (
+                getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
             )
-        # The second name is the one that transformers had before.
-        enable = (
-            getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-        )
-        enable({"use_reentrant": False})
+            enable({"use_reentrant": False})
+        elif len(layers):  # a kind that transformers does not do it for
+            for layer in layers:
+                layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+        else:
+            raise SourcierError(
+                f"'{model.config.model_type}' has no list of layers to compute again: leave out gradient_checkpointing"
+            )
 
     def _encode_rows(
         self, rows: list[TokenRow], side: Side, budget: int, most: int, advance: Callable[[int], None]

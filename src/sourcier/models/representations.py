@@ -97,6 +97,10 @@ class DenseRepresentation(Representation):
     """One vector a text. Score: dot product (cosine where the model normalises)."""
 
     vectors: Tensor  # [B, D]
+    norms: Tensor | None = None  # [B, 1]; lengths that vectors scored as unit vectors have at rest
+
+    def scorable(self) -> Self:
+        return replace(self, norms=None)
 
     def scores(self, documents: Self) -> Tensor:
         return self.vectors @ documents.vectors.T
@@ -105,7 +109,9 @@ class DenseRepresentation(Representation):
         return (self.vectors * documents.vectors).sum(dim=-1)
 
     def encoding(self) -> encodings.DenseVectors:
-        return encodings.DenseVectors(to_numpy(self.vectors))
+        if self.norms is None:
+            return encodings.DenseVectors(to_numpy(self.vectors))
+        return encodings.CosineVectors(to_numpy(self.vectors * self.norms))
 
 
 @dataclass(frozen=True, eq=False)

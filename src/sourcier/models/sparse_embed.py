@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +16,8 @@ from transformers import PreTrainedTokenizerBase
 
 from sourcier.kernels.splade_pool import splade_pool
 from sourcier.models.backbone import Backbone, MaskedLanguageBackbone
-from sourcier.models.dense import orthogonal_projection
 from sourcier.models.encoder import EncoderConfig, SearchModel, text_mask
+from sourcier.models.projection import orthogonal_projection
 from sourcier.models.representations import TermVectorRepresentation
 from sourcier.models.tokens import Features
 from sourcier.types import Side
@@ -31,6 +31,12 @@ class SparseEmbed(SearchModel):
         query_terms: int = field(default=64, metadata={"help": "terms that a query keeps"})
         document_terms: int = field(default=256, metadata={"help": "terms that a document keeps"})
         dimension: int = field(default=64, metadata={"help": "size of a term's vector"})
+        attention: Literal["tokens", "terms"] = field(
+            default="tokens",
+            metadata={
+                "help": "a term's softmax runs over the tokens of the text, or a token's over the terms that are kept"
+            },
+        )
 
     family: ClassVar[str] = "sparse_embed"
     backbone_class: ClassVar[type[Backbone]] = MaskedLanguageBackbone
@@ -56,7 +62,8 @@ class SparseEmbed(SearchModel):
         heaviest = weights.detach().topk(min(kept, weights.shape[1]), dim=1)
         active = heaviest.values > 0
         logits = term_logits(transformed, heaviest.indices, weight, bias)
-        vectors = torch.relu(self.projection(attend(hidden, logits, mask)))
+        over = attend if self.config.attention == "tokens" else share
+        vectors = torch.relu(self.projection(over(hidden, logits, mask)))
         vectors = torch.where(active[:, :, None], vectors, 0)
         return TermVectorRepresentation(heaviest.indices, active, vectors, weights)
 
@@ -73,3 +80,13 @@ def attend(hidden: Tensor, logits: Tensor, mask: Tensor) -> Tensor:
     logits = torch.where(mask[:, :, None], logits, torch.finfo(logits.dtype).min)
     hidden = torch.where(mask[:, :, None], hidden, 0)
     return logits.softmax(dim=1).transpose(1, 2) @ hidden
+
+
+def share(hidden: Tensor, logits: Tensor, mask: Tensor) -> Tensor:
+    """For each term the sum of the token vectors, each of which is shared among the terms by softmax. [B, K, H]
+
+    As neural-cherche computes it: the logits of all terms that are kept take part, whatever their weight.
+    """
+    hidden = torch.where(mask[:, :, None], hidden, 0)
+    logits = torch.where(mask[:, :, None], logits, 0)
+    return logits.softmax(dim=2).transpose(1, 2) @ hidden

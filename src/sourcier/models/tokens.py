@@ -25,7 +25,8 @@ _LOCK = threading.Lock()
 
 
 class Tokens:
-    """A tokenizer with what a side adds to a text: its prompt in front, its marker at position 1, its length limit."""
+    """A tokenizer with what a side adds to a text: its prompt in front, its suffix behind, its marker at position 1,
+    its length limit."""
 
     def __init__(
         self,
@@ -33,19 +34,22 @@ class Tokens:
         *,
         prompts: Mapping[Side, str],
         lengths: Mapping[Side, int],
+        suffixes: Mapping[Side, str] | None = None,
         markers: Mapping[Side, int] | None = None,
     ) -> None:
-        """`lengths` counts special tokens and marker; `markers` are token ids."""
+        """`lengths` counts special tokens and marker; `markers` are token ids, of the sides that have one."""
         self.tokenizer = tokenizer
         self.prompts = prompts
         self.lengths = lengths
-        self.markers = markers
+        self.suffixes = suffixes or {}
+        self.markers = markers or {}
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
         if tokenizer.pad_token_id is None:
             raise SourcierError("the tokenizer has no padding, closing or unknown token: set its pad_token")
-        added = tokenizer.num_special_tokens_to_add() + (markers is not None)
+        framing = tokenizer.num_special_tokens_to_add()
         for side, length in lengths.items():
+            added = framing + (side in self.markers)
             if length <= added:
                 raise SourcierError(
                     f"{side}_length is {length}, which special tokens alone fill: set {added + 1} or more"
@@ -55,19 +59,28 @@ class Tokens:
         """The token ids of each text. Truncation keeps marker and special tokens."""
         if isinstance(texts, str):
             raise SourcierError("texts must be a list of texts, not one text: put it into brackets")
-        prompt = self.prompts[side]
-        prompted = [prompt + _valid(text, number) for number, text in enumerate(texts)]
+        prompt, suffix = self.prompts[side], self.suffixes.get(side, "")
+        prompted = [prompt + _valid(text, number) + suffix for number, text in enumerate(texts)]
         if not prompted:
             return []
         with _LOCK:
             found = self.tokenizer(
                 prompted,
                 truncation=True,
-                max_length=self.lengths[side] - (self.markers is not None),
+                max_length=self.lengths[side] - (side in self.markers),
                 return_attention_mask=False,
                 return_token_type_ids=False,
             )["input_ids"]
         return [self._complete(row, side) for row in found]
+
+    def prompt_length(self, side: Side) -> int:
+        """How many tokens a prompt and what stands before it take; 0 where the side has no prompt."""
+        if not self.prompts[side]:
+            return 0
+        with _LOCK:
+            row = self.tokenizer(self.prompts[side])["input_ids"]
+        closed = bool(row) and row[-1] in self.tokenizer.all_special_ids
+        return len(row) - closed + (side in self.markers)
 
     def pad(self, rows: Sequence[TokenRow]) -> Features:
         """`input_ids` and `attention_mask` [B, L], padded on the right to the longest row.
@@ -83,7 +96,7 @@ class Tokens:
         return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
 
     def _complete(self, row: Sequence[int], side: Side) -> TokenRow:
-        if self.markers is not None:
+        if side in self.markers:
             return np.array([*row[:1], self.markers[side], *row[1:]], dtype=np.int64)
         # A tokenizer without special tokens makes nothing of an empty text; attention needs one token to look at.
         return np.array(row or [self.tokenizer.pad_token_id], dtype=np.int64)
