@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 WEIGHTS := .weights
 SETUP := $(VENV)/.setup
 WEIGHTS_READY := $(WEIGHTS)/.ready
+PEERS := .peers
+CHERCHE := $(PEERS)/neural-cherche/.ready
 
 # No test reaches a hub, and each pytest worker computes on one thread.
 TEST := HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/pytest
@@ -13,7 +15,7 @@ TEST := HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/p
 QUICK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup weights lint format test test-slow demo clean
+.PHONY: help setup weights lint format test test-slow demo bench-peers clean
 # A failed recipe must not leave a stamp behind that says all is well.
 .DELETE_ON_ERROR:
 
@@ -57,5 +59,14 @@ demo: $(SETUP) $(WEIGHTS_READY) ## train, index and search documentation, and co
 bench-%: $(SETUP) $(WEIGHTS_READY) ## run benchmarks/%.py (QUICK=1: a small part of it)
 	$(BIN)/python benchmarks/$*.py $(if $(QUICK),--quick)
 
+bench-training: $(CHERCHE)
+
+bench-peers: $(CHERCHE) ## install what is measured beside Sourcier and needs an environment of its own
+
+$(CHERCHE):
+	@$(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0' 'transformers==4.57.*' 'neural-cherche==1.4.3'
+	@touch $@
+
 clean: ## remove what can be made again, .venv and weights included
-	rm -rf $(VENV) $(WEIGHTS) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist demo src/*.egg-info
+	rm -rf $(VENV) $(WEIGHTS) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist demo src/*.egg-info

@@ -2,10 +2,13 @@
 
 A row has `what` and, as far as they apply, `ours`, `peer`, `peer_name`, `ratio`, `asked`, `holds`, and whatever else
 the benchmark measured. A row of the same `what` is replaced, the others stay.
+
+    python benchmarks/results.py training            the rows as a table in Markdown, for RESULTS.md
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -56,6 +59,20 @@ class Results:
             table.add_row(*[_cell(row.get(name)) for name in used])
         Console(width=160).print(table)
 
+    def markdown(self) -> str:
+        """The table of all rows for RESULTS.md, and the shares of time of those that have them."""
+        rows = list(self.rows.values())
+        used = [name for name in COLUMNS if any(name in row for row in rows)]
+        text = _markdown(used, [[_cell(row.get(name)) for name in used] for row in rows])
+        profiled = [row for row in rows if "shares" in row]
+        if profiled:
+            parts = list(dict.fromkeys(part for row in profiled for part in row["shares"]))
+            shares = [
+                [row["what"], *(f"{row['shares'].get(part, 0):.0%}" for part in parts)] for row in profiled
+            ]
+            text += "\n\n" + _markdown(["what", *parts], shares)
+        return text
+
 
 def commit() -> str:
     """The commit that is measured, with a + where the tree has changes that are not in it."""
@@ -80,9 +97,20 @@ def machine() -> dict[str, Any]:
     }
 
 
+def _markdown(titles: list[str], rows: list[list[str]]) -> str:
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}"
     return "" if value is None else str(value)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="The rows of a benchmark as a table in Markdown.")
+    parser.add_argument("name", help="of a file in benchmarks/results, without .json")
+    print(Results(parser.parse_args().name).markdown())

@@ -35,7 +35,6 @@ def start(arguments: list[str]) -> int:
     process = os.fork()
     if process:
         return process
-    os.setsid()
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     os._exit(main(arguments))
 
@@ -57,7 +56,7 @@ def kill_once(arguments: list[str], run: Path, seconds: float, while_writing: bo
         time.sleep(random.uniform(0, 0.02))
     else:
         time.sleep(random.uniform(0.2, 0.95) * seconds)
-    os.killpg(process, signal.SIGKILL)
+    os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
     return {
         "after": round(time.monotonic() - begun, 3),

@@ -54,19 +54,20 @@ def test_the_comparison_compares_something(found: dict[str, Any]) -> None:
 
 
 def test_the_comparison_covers_what_it_should(found: dict[str, Any]) -> None:
-    cases = found["cases"]
+    cases = [one["case"] | {"cached": one["case"]["chunk"] is not None} for one in found["cases"]]
 
     def families(**wanted: Any) -> set[str]:
         return {case["family"] for case in cases if all(case[name] == wanted[name] for name in wanted)}
 
-    for chunk in (None, 2):
+    for cached in (False, True):
         for negatives in (0, 1, 2):
-            assert families(loss="contrastive", negatives=negatives, chunk=chunk) == FAMILIES
-        for loss in ("symmetric", "pairwise", "kl", "margin_mse"):
-            assert families(loss=loss, chunk=chunk) == FAMILIES
-            assert families(loss=loss, chunk=chunk, flops=0.1) == {"splade", "sparse_embed"}
-        for loss in ("pairwise", "kl", "margin_mse"):
-            assert families(loss=loss, chunk=chunk, accumulated=True) == FAMILIES
+            assert families(loss="contrastive", negatives=negatives, cached=cached) == FAMILIES
+        for loss in ("symmetric", "kl", "margin_mse"):
+            assert families(loss=loss, cached=cached) == FAMILIES
+            assert families(loss=loss, cached=cached, flops=0.1) == {"splade", "sparse_embed"}
+    for loss in ("pairwise", "kl", "margin_mse"):
+        assert families(loss=loss, accumulated=True) == FAMILIES
+    assert families(l1=0.01, cached=False) == families(l1=0.01, cached=True) == {"splade", "sparse_embed"}
     for checkpointed in (False, True):
         kinds = {case["kind"] for case in cases if case["flops"] and case["checkpointed"] == checkpointed}
         assert kinds == {"bert", *KINDS}
@@ -78,7 +79,8 @@ def test_the_rows_try_what_could_go_wrong(found: dict[str, Any]) -> None:
     rows = examples_of_unequal_lengths(2 * world + 1, 2)
     shares = [share(rows, rank, world) for rank in range(world)]
     assert {len(part) for part in shares} == {2, 3}
-    assert len({-(-len(part) // 2) for part in shares}) == 2
+    for chunk, negatives in ((2, 0), (4, 1), (4, 2)):
+        assert len({-(-len(part) * (1 + negatives) // chunk) for part in shares}) == 2
     assert len({max(len(row.positive) for row in part) for part in shares}) == world
     assert shares[0][0].positive == shares[-1][-1].positive
     assert all(len(row.negatives) == 2 for row in rows)

@@ -6,6 +6,8 @@ import json
 import os
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -221,7 +223,7 @@ def test_patience_that_had_run_out_is_not_given_again(
 ) -> None:
     trainer = new_trainer(tmp_path, patience=2)
     trainer._standing = Standing(0.5, 0, 2)
-    monkeypatch.setattr(trainer, "_evaluate", lambda step: Standing(0.5, 0, 2))
+    monkeypatch.setattr(trainer, "_evaluate", lambda step, model: Standing(0.5, 0, 2))
     monkeypatch.setattr(trainer, "_summarise", _killed)
     with pytest.raises(Killed):
         trainer.run()
@@ -265,6 +267,19 @@ class TestWhatIsRefused:
         path.write_bytes(path.read_bytes()[:-100])
         with pytest.raises(SourcierError, match=r"optimizer\.pt: cannot be read"):
             new_trainer(stopped).run(resume=True)
+
+    def test_a_run_that_is_not_dead(self, stopped: Path) -> None:
+        """A lock of POSIX is a process' own, so that another one has to hold it."""
+        hold = (
+            "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(); input()"
+        )
+        command = [sys.executable, "-c", hold, str(stopped / "state" / "lock")]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout is not None
+            other.stdout.readline()
+            with pytest.raises(SourcierError, match="another process trains there"):
+                new_trainer(stopped).run(resume=True)
+            other.communicate("\n")
 
     def test_without_resume_the_message_names_it(self, stopped: Path) -> None:
         with pytest.raises(SourcierError, match="--resume"):

@@ -54,9 +54,7 @@ def line_chart(title: str, lines: Sequence[Line]) -> str:
     plane = _Plane(_room([x for x, _ in points]), _room([y for _, y in points], margin=0.06))
     drawn = [_path(line, plane) for line in lines]
     legend = [(line.label, line.colour) for line in lines] if len(lines) > 1 else []
-    drawn.append(
-        f'<text class="tick" x="{WIDTH - RIGHT}" y="{HEIGHT - BOTTOM - 5}" text-anchor="end">step</text>'
-    )
+    drawn.append(f'<text class="tick" x="{LEFT - 6}" y="{HEIGHT - 10}" text-anchor="end">step</text>')
     return _chart(title, legend, plane, drawn)
 
 

@@ -7,6 +7,7 @@ RUN/best, RUN/last   model folders
 RUN/negatives        what was mined during training, see `remining.py`
 RUN/state            while the run is not over: what it needs to go on
     CURRENT          the name of the state that counts, replaced atomically
+    lock             held by the process that writes the run
     step-000000050   a state, in which nothing changes; with the models of its evaluation until they are in place
 
 A state counts from the moment that CURRENT names it. What was written for one that does not count is removed, and what
@@ -15,16 +16,26 @@ was left to do for the one that counts is done, when the run is resumed.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from sourcier.config import replace_text
 from sourcier.types import SourcierError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 MODELS = ("best", "last")
+
+#: What a file system says that has no locks.
+_WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class RunFolder:
@@ -40,6 +51,8 @@ class RunFolder:
         self.negatives = self.path / "negatives"
         self.states = self.path / "state"
         self._pointer = self.states / "CURRENT"
+        self._lock_file = self.states / "lock"
+        self._lock: IO[str] | None = None
 
     def create(self) -> None:
         """Makes the folder; one that holds something is left alone, since it may be a run that took days."""
@@ -54,21 +67,35 @@ class RunFolder:
         """Takes the folder of a run that was stopped: removes its litter, and does what was left to do."""
         self._refuse_file()
         self.path.mkdir(parents=True, exist_ok=True)
-        for litter in self.path.glob(f".{self.config.name}.*"):
-            litter.unlink()
-        if any(self.path.iterdir()) and not self.config.is_file():
+        own = (*self.path.glob(f".{self.config.name}.*"), self.states)
+        if not self.config.is_file() and any(entry not in own for entry in self.path.iterdir()):
             raise SourcierError(
                 f"{self.path}: is not empty and holds no run ({self.config.name}): check --output"
             )
-        for name in ("training.json", *MODELS):
-            for litter in self.path.glob(f".{name}.*"):
-                _remove(litter)
         if self.summary.is_file():
             self.finish()
-        elif self.states.is_dir():
-            self._settle()
-        if not (self.summary.is_file() or self.state()):
+            return
+        self.lock()
+        for name in (self.config.name, self.summary.name, *MODELS):
+            for litter in self.path.glob(f".{name}.*"):
+                _remove(litter)
+        self._settle()
+        if self.state() is None:
             self.metrics.unlink(missing_ok=True)
+
+    def lock(self) -> None:
+        """Keeps other processes out; refuses a folder that another one trains in, such as a run taken for dead."""
+        self.states.mkdir(exist_ok=True)
+        if fcntl is None:
+            return
+        self._lock = self._lock_file.open("w")
+        try:  # a lock that ends with the process, however that ends
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise SourcierError(f"{self.path}: another process trains there: end it first") from error
+            if error.errno not in _WITHOUT_LOCKS:
+                raise
 
     def state(self) -> Path | None:
         """The state that counts, where there is one."""
@@ -94,6 +121,8 @@ class RunFolder:
 
     def finish(self) -> None:
         """Removes what a run that is over does not need."""
+        if self._lock is not None:
+            self._lock.close()
         shutil.rmtree(self.states, ignore_errors=True)
 
     def _settle(self) -> None:
@@ -104,7 +133,7 @@ class RunFolder:
             if model.is_dir():
                 self._replace_model(model)
         for other in self.states.iterdir():
-            if other not in (state, self._pointer):
+            if other not in (state, self._pointer, self._lock_file):
                 _remove(other)
 
     def _replace_model(self, new: Path) -> None:

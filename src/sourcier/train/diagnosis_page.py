@@ -149,7 +149,7 @@ def _histograms(diagnosis: Diagnosis) -> str:
         "of each query, random ones five drawn evenly; each heap has the same area."
     )
     if diagnosis.before is None:
-        note += f" The model before training cannot be shown: {diagnosis.why_not_before}."
+        note += f" The model before training cannot be shown: {(diagnosis.why_not_before or '').rstrip('.')}."
     return f'<div class="grid">{charts}</div>\n<p class="note">{escape(note)}</p>'
 
 

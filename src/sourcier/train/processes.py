@@ -16,16 +16,11 @@ import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
-from accelerate.utils import (
-    DistributedDataParallelKwargs,
-    DistributedType,
-    InitProcessGroupKwargs,
-    broadcast_object_list,
-)
+from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, broadcast_object_list
 from torch import nn
 from torch.optim import Optimizer
 
-from sourcier.train.sharding import shard_on_cpu, sharding_plugin, wrap_layers
+from sourcier.train.sharding import autocast, plan_sharding, shard_on_cpu, sharding_plugin, shards
 from sourcier.train.step import TrainingStep
 from sourcier.types import SourcierError
 
@@ -80,12 +75,14 @@ def prepare(
     accelerator: Accelerator, module: TrainingStep, optimizer: Optimizer
 ) -> tuple[nn.Module, AcceleratedOptimizer]:
     """The module as several processes train it together, and the optimizer to go with it."""
-    if accelerator.distributed_type == DistributedType.FSDP:
-        wrap_layers(accelerator, module.model)
+    if shards(accelerator):
+        plan_sharding(accelerator, module.model)
     with warnings.catch_warnings():
         # Newer PyTorch has another name for the setting, which accelerate does not know yet.
         warnings.filterwarnings("ignore", message=".*broadcast_buffers", category=FutureWarning)
         prepared: tuple[nn.Module, AcceleratedOptimizer] = accelerator.prepare(module, optimizer)
+    if shards(accelerator):
+        autocast(accelerator, prepared[0])
     return prepared
 
 

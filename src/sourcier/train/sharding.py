@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from torch import Tensor, nn
 
@@ -37,22 +37,34 @@ def sharding_plugin(wanted: bool) -> FullyShardedDataParallelPlugin | None:
 
 def shard_on_cpu(accelerator: Accelerator, plugin: FullyShardedDataParallelPlugin | None) -> None:
     """Has accelerate shard on CPUs, which PyTorch does as on accelerators."""
-    if plugin is None or accelerator.distributed_type != DistributedType.MULTI_CPU:
-        return
-    if accelerator.mixed_precision != "no":
-        plugin.set_mixed_precision(accelerator.mixed_precision)
-    accelerator.state.fsdp_plugin = plugin
-    accelerator.state.distributed_type = DistributedType.FSDP
+    if plugin is not None and accelerator.distributed_type == DistributedType.MULTI_CPU:
+        accelerator.state.fsdp_plugin = plugin
+        # Both, as accelerate itself sets them: the first is read from the second whenever it is asked for anew.
+        accelerator.state.distributed_type = PartialState().distributed_type = DistributedType.FSDP
 
 
-def wrap_layers(accelerator: Accelerator, model: SearchModel) -> None:
+def shards(accelerator: Accelerator) -> bool:
+    """Whether what accelerate prepares is shared out over the processes."""
+    return accelerator.distributed_type == DistributedType.FSDP
+
+
+def plan_sharding(accelerator: Accelerator, model: SearchModel) -> None:
     """Has each layer of the backbone gathered when it computes.
 
     All else, above all embeddings that the head may share, is gathered once a step by the module that holds the model,
     so that a family may read any of it.
     """
-    kinds = {type(layer).__name__ for layer in model.backbone.layers}
-    accelerator.state.fsdp_plugin.transformer_cls_names_to_wrap = sorted(kinds)
+    plugin = accelerator.state.fsdp_plugin
+    plugin.transformer_cls_names_to_wrap = sorted({type(layer).__name__ for layer in model.backbone.layers})
+    # Weights are gathered as they are: in half precision the scores and the loss would be too. See `autocast`.
+    plugin.mixed_precision_policy = None
+
+
+def autocast(accelerator: Accelerator, module: nn.Module) -> None:
+    """Has a sharded module compute in the precision that accelerate was given, as it has others do by itself."""
+    if accelerator.mixed_precision != "no":
+        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[accelerator.mixed_precision]
+        module.forward = torch.autocast(accelerator.device.type, dtype)(module.forward)
 
 
 def is_sharded(module: nn.Module) -> bool:
@@ -99,9 +111,7 @@ class PlainModel:
     def __init__(self, accelerator: Accelerator, model: SearchModel) -> None:
         self._accelerator = accelerator
         self._model = model
-        self._empty = (
-            _without_weights(model) if accelerator.distributed_type == DistributedType.FSDP else None
-        )
+        self._empty = _without_weights(model) if shards(accelerator) else None
 
     def __call__(self) -> SearchModel:
         """The model itself, or a copy with whole weights: on the main process, on its device. All have to call it."""

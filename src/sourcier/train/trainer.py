@@ -34,6 +34,7 @@ from sourcier.train.remining import Remining
 from sourcier.train.report import Averages, Report, is_logged
 from sourcier.train.schedule import LinearSchedule, adamw, set_learning_rate
 from sourcier.train.settings import Settings
+from sourcier.train.sharding import PlainModel, shards
 from sourcier.train.standing import LossGuard, Standing, TrainingResult
 from sourcier.train.state import RunState, Snapshot, Stateful
 from sourcier.train.step import Collator
@@ -78,6 +79,7 @@ class Trainer:
             timeout=config.timeout,
             log_with=config.log_with,
             folder=self.folder.path,
+            sharded=config.sharded,
         )
         check_examples(examples, negatives=config.negatives, scores=config.step.needs_scores)
         self._sampler = self._make_sampler()
@@ -96,6 +98,7 @@ class Trainer:
         if config.gradient_checkpointing:
             model.checkpoint_activations()
         self.model = model.to(self.accelerator.device)
+        self._plain = PlainModel(self.accelerator, self.model)
         optimizer = adamw(model, learning_rate=config.learning_rate, weight_decay=config.weight_decay)
         self._step, self._optimizer = prepare(self.accelerator, config.step.build(self.model), optimizer)
         #: What remembers something, by the name that it has in the state of a run.
@@ -118,7 +121,8 @@ class Trainer:
         """
         self._started = time.perf_counter()
         with together(self.accelerator), ExitStack() as closing:
-            closing.callback(adapters.release, self.model, self._frozen)
+            if not shards(self.accelerator):  # else nobody holds a weight that could be given back
+                closing.callback(adapters.release, self.model, self._frozen)
             if self._remining:
                 closing.callback(self._remining.close)
             finished = on_main(self.accelerator, lambda: self._open(closing, resume))
@@ -214,26 +218,28 @@ class Trainer:
     def _save(self, step: int, *, evaluate: bool) -> None:
         """Saves the state of the run, after an evaluation or between two; all take the main process' word for it."""
         self._guard.check()
-        if evaluate:
-            self._standing = on_main(self.accelerator, lambda: self._evaluate(step))
+        model = self._plain() if evaluate else None
+        if model is not None:
+            self._standing = on_main(self.accelerator, lambda: self._evaluate(step, model))
         snapshot = self._state.collect()  # after the evaluation, which may draw random numbers
-        on_main(self.accelerator, lambda: self._write_state(step, snapshot, with_models=evaluate))
+        on_main(self.accelerator, lambda: self._write_state(step, snapshot, model))
 
-    def _write_state(self, step: int, snapshot: Snapshot, *, with_models: bool) -> None:
+    def _write_state(self, step: int, snapshot: Snapshot, model: SearchModel | None) -> None:
+        """Writes what it takes to go on, and the model where it was evaluated."""
         assert self._report is not None
         with self._report.paused(), self.folder.new_state(step) as folder:
-            if with_models:
-                plain = adapters.merged_copy(self.model)
+            if model is not None:
+                plain = adapters.merged_copy(model)
                 for name in ("last", "best") if self._standing.best_step == step else ("last",):
                     plain.save_pretrained(folder / name)
             values = {"step": step, "standing": asdict(self._standing), "seconds": self._seconds()}
             self._state.write(folder, snapshot, **values)
 
-    def _evaluate(self, step: int) -> Standing:
+    def _evaluate(self, step: int, model: SearchModel) -> Standing:
         """The standing after an evaluation."""
         assert self._report is not None
         with self._report.paused():
-            value = self._validation(self.model) if self._validation else None
+            value = self._validation(model) if self._validation else None
         standing = self._standing.after(step, value)
         if self._validation and value is not None:
             name, extent = self.config.metric, self._validation.part.extent
@@ -252,6 +258,10 @@ class Trainer:
 
     def _make_remining(self) -> Remining:
         config = self.config
+        if shards(self.accelerator):
+            raise SourcierError(
+                "remine: the model is sharded, so no process has a copy to mine with: leave out one"
+            )
         return Remining(
             config.remine,
             self.folder.negatives,
@@ -323,10 +333,11 @@ class Trainer:
 
     def _claim(self, resume: bool) -> None:
         """Takes the output folder: a new one, or that of this very run."""
-        if not resume:
-            self.folder.create()
-        else:
+        if resume:
             self.folder.reopen()
+        else:
+            self.folder.create()
+            self.folder.lock()
         if self.folder.config.is_file():
             RunRecord.read(self.folder.config).check_same(self._record, where=self.folder.config)
         else:
