@@ -10,6 +10,7 @@ from tiny import tiny_model
 from torch import Tensor
 
 from sourcier.data.examples import Example
+from sourcier.kernels import best_products
 from sourcier.models import FAMILIES
 from sourcier.models.encoder import SearchModel
 from sourcier.train.grad_cache import encode_in_chunks
@@ -102,6 +103,20 @@ def test_activations_of_finished_chunks_are_not_held(base: Path, held: list[int]
     features = model.tokenize(TEXTS, "document")
     encode_in_chunks(lambda part: model(part, "document"), features, 2)
     assert sum(held) <= 4 * 8 * 32 * 8
+
+
+def test_terms_are_not_searched_for_again(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The vocabulary is compared with each chunk once, not once more in the backward."""
+    searched: list[int] = []
+    search = best_products._search
+
+    def counted(vectors: Tensor, texts: Tensor, *rest: Any, **options: Any) -> Any:
+        searched.append(len(texts))
+        return search(vectors, texts, *rest, **options)
+
+    monkeypatch.setattr(best_products, "_search", counted)
+    gradients(build("splade", base), 4, cached=True)
+    assert searched == [3, 4, 4]
 
 
 def test_texts_come_back_in_their_order(base: Path) -> None:

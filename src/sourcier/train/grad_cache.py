@@ -19,6 +19,7 @@ Shapes: B texts, L padded tokens.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TypeVar
 
@@ -26,6 +27,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from sourcier.kernels.best_products import Memo
 from sourcier.models.representations import Representation
 
 R = TypeVar("R", bound=Representation)
@@ -49,13 +51,29 @@ def encode_in_chunks(
     activations of all chunks are kept, as those of an ordinary forward are: less padding, but no less memory.
     `least` is how many chunks there are at least: where there are too few texts, some are encoded again for nothing.
     """
-    run = partial(checkpoint, encode, use_reentrant=False) if cached else encode
+    run = partial(checkpoint, encode, use_reentrant=False, context_fn=_memory) if cached else encode
     lengths = _lengths(features)
     order = lengths.argsort(descending=True, stable=True)
     count = max(least, chunks(len(order), chunk))
     filled = order[torch.arange(max(count, len(order)), device=order.device) % len(order)]
     parts = [run(_rows(features, rows, lengths)) for rows in filled.tensor_split(count)]
     return parts[0].concatenate(parts)[order.argsort()]
+
+
+def _memory() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """Around the first run of a chunk and around the second: what was searched for in the one is known in the other.
+
+    The SPLADE activation costs as much as a small encoder. Its answer is as large as the representation, which is there
+    anyway.
+    """
+    memo = Memo()
+    return memo.recording(), memo.replaying()
+
+
+def width(features: Features) -> int:
+    """How many columns a batch has; 1 for a model without tokens."""
+    tensor = next(iter(features.values()))
+    return tensor.shape[1] if tensor.ndim > 1 else 1
 
 
 def chunks(texts: int, chunk: int) -> int:

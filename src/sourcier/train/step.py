@@ -35,7 +35,7 @@ from sourcier.models.encoder import SearchModel
 from sourcier.models.representations import Representation
 from sourcier.train import health
 from sourcier.train.gather import row_counts, sum_over_ranks, sum_under_ddp
-from sourcier.train.grad_cache import chunks, encode_in_chunks
+from sourcier.train.grad_cache import chunks, encode_in_chunks, width
 from sourcier.train.objectives import DISTILLATION, EncodedBatch, Loss, Objective
 from sourcier.train.sharding import is_sharded
 from sourcier.types import Side, SourcierError
@@ -155,7 +155,7 @@ class TrainingStep(nn.Module):
         temperature: float | None = setting(None, "divides the scores; by default what suits the family")
         teacher_temperature: float = setting(1.0, "divides the teacher's scores")
         chunk: int | None = setting(
-            None, "texts whose activations are held at a time (GradCache); by default all of the batch"
+            None, "documents whose activations are held at a time (GradCache); by default all of the batch"
         )
         flops_query: float = setting(0.0, "FLOPS weight of the queries' terms")
         flops_document: float = setting(0.0, "FLOPS weight of the documents' terms")
@@ -204,8 +204,11 @@ class TrainingStep(nn.Module):
 
         With `examine` the figures of `sourcier.train.health` are among the metrics, at the price of one score matrix.
         """
-        queries = self._encode(batch.queries, "query")
-        documents = self._encode(batch.documents, "document")
+        # A chunk of queries holds as many tokens as one of documents.
+        chunk = self.config.chunk
+        queries_a_chunk = chunk and max(chunk, chunk * width(batch.documents) // width(batch.queries))
+        queries = self._encode(batch.queries, "query", queries_a_chunk)
+        documents = self._encode(batch.documents, "document", chunk)
         counts = row_counts(len(batch), batch.document_keys.device)
         losses, correct = self.objective(
             EncodedBatch(
@@ -242,17 +245,17 @@ class TrainingStep(nn.Module):
         # that `sum_over_ranks` brings back to it is already that of all ranks together: each rank counts for its share.
         return StepOutput(sum_under_ddp(ranking + penalty / len(counts)), metrics)
 
-    def _encode(self, features: Features, side: Side) -> Representation:
+    def _encode(self, features: Features, side: Side, chunk: int | None) -> Representation:
         def encode(part: Features) -> Representation:
             return self.model(part, side)
 
-        if self.config.chunk is None:
+        if chunk is None:
             return encode(features)
         least = 1
         if is_sharded(self):
             texts = next(iter(features.values()))
-            least = max(row_counts(chunks(len(texts), self.config.chunk), texts.device))
-        return encode_in_chunks(encode, features, self.config.chunk, least=least)
+            least = max(row_counts(chunks(len(texts), chunk), texts.device))
+        return encode_in_chunks(encode, features, chunk, least=least)
 
     def _sparsity(
         self, representation: Representation, rows: int, flops_weight: float, l1_weight: float
