@@ -153,8 +153,8 @@ def train(run: Run, name: str, steps: int) -> dict[str, Any]:
 def rule_runs() -> dict[str, tuple[Run, bool]]:
     """The runs that the rule is tried on, and whether they compress: whether it has to speak in the first tenth.
 
-    Settings and seeds that the table does not hold. Two compress by a rate at which a small BERT loses what it knew, one
-    by a temperature far above the scores of its family.
+    Settings and seeds that the table does not hold. Two compress by a rate at which a small BERT loses what it knew,
+    one by a temperature far above the scores of its family.
     """
     dense, colbert = Run(kind="dense", seed=3), Run(kind="colbert", seed=3)
     return {

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -87,6 +88,8 @@ if __name__ == "__main__":
     for number in range(int(moments)):
         run = root / f"killed{number}"
         arguments = ["train", *given, "--output", str(run)]
-        kills.append(kill_once(arguments, run, seconds, while_writing=number % 2 == 1))
+        while (found := kill_once(arguments, run, seconds, while_writing=number % 2 == 1))["over"]:
+            shutil.rmtree(run)  # it had come to its end, which is no kill
+        kills.append(found)
         finish([*arguments, "--resume"])
     print(json.dumps({"seconds": seconds, "kills": kills}))

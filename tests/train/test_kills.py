@@ -138,7 +138,7 @@ def test_twenty_kills(material: Path, tmp_path: Path) -> None:
     arguments = flags(material, "splade", flops_document=0.001, sparsity_warmup=8)
     kills = kill(tmp_path, 20, arguments)
     check(tmp_path, kills)
-    assert sum(bool(kill["written"]) and not kill["over"] for kill in kills) >= 15
+    assert not any(kill["over"] for kill in kills)
 
 
 def test_kills_with_adapters(material: Path, tmp_path: Path) -> None:

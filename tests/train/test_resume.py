@@ -6,8 +6,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -267,19 +265,6 @@ class TestWhatIsRefused:
         path.write_bytes(path.read_bytes()[:-100])
         with pytest.raises(SourcierError, match=r"optimizer\.pt: cannot be read"):
             new_trainer(stopped).run(resume=True)
-
-    def test_a_run_that_is_not_dead(self, stopped: Path) -> None:
-        """A lock of POSIX is a process' own, so that another one has to hold it."""
-        hold = (
-            "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(); input()"
-        )
-        command = [sys.executable, "-c", hold, str(stopped / "state" / "lock")]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-            assert other.stdout is not None
-            other.stdout.readline()
-            with pytest.raises(SourcierError, match="another process trains there"):
-                new_trainer(stopped).run(resume=True)
-            other.communicate("\n")
 
     def test_without_resume_the_message_names_it(self, stopped: Path) -> None:
         with pytest.raises(SourcierError, match="--resume"):

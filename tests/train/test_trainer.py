@@ -14,8 +14,8 @@ from toy import Table, letters
 
 from sourcier.config import from_dict, read_yaml
 from sourcier.data.collections import Collection
-from sourcier.train.step import TrainingStep
 from sourcier.train.standing import Standing, TrainingResult
+from sourcier.train.step import TrainingStep
 from sourcier.train.trainer import Trainer
 from sourcier.types import SourcierError
 
@@ -241,3 +241,9 @@ def test_the_summary_says_how_the_run_ended(tmp_path: Path) -> None:
 def test_a_setting_out_of_range_is_named(setting: str, value: float) -> None:
     with pytest.raises(SourcierError, match=f"{setting}={value} must be"):
         Trainer.Config(output="run", **{setting: value})
+
+
+@pytest.mark.parametrize("loss", ["pairwise", "kl", "margin_mse"])
+def test_a_loss_of_own_negatives_needs_some(loss: Any) -> None:
+    with pytest.raises(SourcierError, match=f"negatives=0: loss={loss}"):
+        Trainer.Config(output="run", step=TrainingStep.Config(loss=loss))

@@ -11,17 +11,24 @@ from typing import Any
 
 import pytest
 import torch
+from tiny import tiny_model
 from toy import Table
-from trainer_worker import train
+from trainer_worker import parts, train
+
+from sourcier.models.checkpoints import load
 
 pytestmark = pytest.mark.slow
 WORKER = Path(__file__).with_name("trainer_worker.py")
 
 
-def launch(task: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+def launch(task: str, folder: Path, *rest: str, restarts: int = 0) -> subprocess.CompletedProcess[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     return subprocess.run(
-        [*command, str(WORKER), task, str(folder)], capture_output=True, text=True, timeout=180, check=False
+        [*launcher, f"--max-restarts={restarts}", str(WORKER), task, str(folder), *rest],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
     )
 
 
@@ -77,3 +84,47 @@ def test_a_process_that_fails_takes_the_others_with_it(tmp_path: Path) -> None:
     assert finished.returncode != 0
     assert "rank 1 has had enough" in finished.stderr
     assert time.monotonic() - started < 90
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> list[str]:
+    """Of a run whose wait for a process that is gone would take five minutes."""
+    tiny_model("bert", tmp_path / "base")
+    rows = [{"query": f"water {n}", "positive": f"lake {n}", "negatives": [f"file {n}"]} for n in range(8)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    what = ["--family", "dense", "--base", str(tmp_path / "base"), "--data", str(tmp_path / "rows.jsonl")]
+    how = ["--steps", "6", "--batch-size", "4", "--save-every", "1", "--timeout", "5", "--no-progress"]
+    return ["train", *what, *how, "--output", str(tmp_path / "run")]
+
+
+@pytest.mark.parametrize("where", ["forward", "batch"])
+def test_what_fails_in_one_process_is_told_once(where: str, arguments: list[str], tmp_path: Path) -> None:
+    """The other process does not add what its connection has to say."""
+    started = time.monotonic()
+    finished = launch("command", tmp_path, where, *arguments)
+    told = [line for line in finished.stderr.splitlines() if line.startswith("sourcier:")]
+    assert finished.returncode != 0
+    assert told == ["sourcier: unexpected RuntimeError: rank 1 has had enough (--debug shows where)"]
+    assert time.monotonic() - started < 120
+
+
+def test_a_launcher_that_restarts_goes_on_with_the_run(arguments: list[str], tmp_path: Path) -> None:
+    """`--resume` begins a run that is not there, so one command does for the first start and for the next."""
+    finished = launch("command", tmp_path, "forward", *arguments, "--resume", restarts=1)
+    assert finished.returncode == 0, finished.stderr
+    assert "has had enough" in finished.stderr
+    assert json.loads((tmp_path / "run" / "training.json").read_text())["steps"] == 6
+
+
+def test_two_processes_train_a_part_of_a_model_as_one_does(tmp_path: Path) -> None:
+    """Nobody waits for the gradient of what is frozen."""
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    for folder in (alone, together):
+        tiny_model("bert", folder / "base")
+    parts(alone)
+    finished = launch("parts", together)
+    assert finished.returncode == 0, finished.stderr
+    for name in ("adapters", "layers"):
+        one, two = (load(folder / name / "last").state_dict() for folder in (alone, together))
+        for weight, value in one.items():
+            torch.testing.assert_close(two[weight], value, rtol=0, atol=1e-7, msg=f"{name}: {weight}")

@@ -91,3 +91,10 @@ def test_a_model_that_finds_what_it_is_asked_for_scores_one(tmp_path: Path) -> N
     """Query and document are the same text, so that the cosine of no other document is higher."""
     model = Dense.from_base(tiny_model("bert", tmp_path / "bert"))
     assert Validation(take_part(collection(), queries=5, documents=20, seed=0), "Success@1")(model) == 1.0
+
+
+def test_a_model_is_neither_hashed_nor_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Dense.from_base(tiny_model("bert", tmp_path / "bert"))
+    for name in ("fingerprint", "save_pretrained"):
+        monkeypatch.setattr(model, name, lambda *ignored, name=name: pytest.fail(name))
+    Validation(take_part(collection(), queries=2, documents=5, seed=0), "nDCG@10")(model)

@@ -2,6 +2,10 @@
 
 torchrun --nproc_per_node N trainer_worker.py agree FOLDER    trains, stops early, and is refused a folder
 torchrun --nproc_per_node N trainer_worker.py fail FOLDER     rank 1 fails in the middle of a run
+torchrun --nproc_per_node N trainer_worker.py parts FOLDER    trains adapters, and the last layer, of a tiny BERT
+torchrun --nproc_per_node N trainer_worker.py command FOLDER WHERE ARGUMENTS…
+                                                              `sourcier ARGUMENTS`, failing on rank 1 in its third
+                                                              forward or batch, but not after a restart
 """
 
 from __future__ import annotations
@@ -9,14 +13,18 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from toy import Table, letters
 
+from sourcier.cli.entry import main
 from sourcier.data.examples import Example, Examples
+from sourcier.models.splade import Splade
 from sourcier.train import trainer
+from sourcier.train.step import Collator, TrainingStep
 from sourcier.train.trainer import Trainer, TrainingResult
 from sourcier.types import SourcierError
 
@@ -92,9 +100,46 @@ def agree(folder: Path) -> dict[str, Any]:
     return {}
 
 
+def parts(folder: Path) -> None:
+    """The base is there already; dropout is none, so that one process does the same."""
+    rows = [Example(f"water {n}", f"lake {n}", (f"file {n}",)) for n in range(8)]
+    for name, choice in (("adapters", {"lora_rank": 2}), ("layers", {"freeze_but_last": 1})):
+        torch.manual_seed(0)
+        model = Splade.from_base(folder / "base", dtype=torch.float64)
+        given: dict[str, Any] = {"steps": 3, "batch_size": 4, "negatives": 1, "learning_rate": 0.01}
+        config = Trainer.Config(output=str(folder / name), progress=False, timeout=1.0, **given, **choice)
+        config.build(model, Examples(rows)).run()
+
+
+def fail_third(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`original`, failing the third time on rank 1, unless the launcher has started anew."""
+    calls = 0
+
+    def call(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 3 and os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+            raise RuntimeError("rank 1 has had enough")
+        return original(*arguments)
+
+    return call
+
+
+def command(where: str, arguments: list[str]) -> int:
+    if where == "batch":
+        Collator.__call__ = fail_third(Collator.__call__)  # type: ignore[method-assign]
+    else:
+        TrainingStep.forward = fail_third(TrainingStep.forward)  # type: ignore[method-assign]
+    return main(arguments)
+
+
 if __name__ == "__main__":
     task, target = sys.argv[1], Path(sys.argv[2])
     if task == "fail":
         train(target / "fail", model=FailsOnRankOne())
+    elif task == "parts":
+        parts(target)
+    elif task == "command":
+        sys.exit(command(sys.argv[3], sys.argv[4:]))
     else:
         (target / f"rank{os.environ['RANK']}.json").write_text(json.dumps(agree(target)))

@@ -73,6 +73,10 @@ class Settings:
             raise SourcierError(f"dropout={self.dropout} must be a probability, from 0 to below 1")
         if not 0 <= self.warmup < 1:
             raise SourcierError(f"warmup={self.warmup} must be a fraction of the run, from 0 to below 1")
+        if self.step.needs_negatives and self.negatives == 0:
+            raise SourcierError(
+                f"negatives=0: loss={self.step.loss} compares the positive with them: set 1 or more"
+            )
         if self.lora_rank is not None and self.freeze_but_last is not None:
             raise SourcierError(
                 "lora_rank freezes the whole backbone: leave out freeze_but_last, or lora_rank"
