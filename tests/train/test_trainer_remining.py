@@ -112,4 +112,4 @@ def test_a_run_that_was_stopped_ends_in_the_same_weights(
 def test_a_loss_that_needs_a_teacher_needs_one_for_new_negatives() -> None:
     remine = Remining.Config(every=4, corpus="docs")
     with pytest.raises(SourcierError, match="loss=kl learns from a teacher's scores"):
-        Settings(output="run", step=TrainingStep.Config(loss="kl"), remine=remine)
+        Settings(output="run", negatives=1, step=TrainingStep.Config(loss="kl"), remine=remine)
