@@ -202,6 +202,37 @@ def effects(results: Results, kind: str) -> list[dict[str, Any]]:
     return rows
 
 
+def plot(results: Results, path: Path) -> None:
+    """The margins of the table: a row for each level, a line at the usual setting and a band of its seeds."""
+    from matplotlib import pyplot
+
+    pyplot.rcParams["svg.fonttype"] = "none"  # text as text: a third of the size
+    kinds = [kind for kind in TEMPERATURES if f"{kind} untrained" in results.rows]
+    figure, axes = pyplot.subplots(
+        1, len(kinds), figsize=(5.2 * len(kinds), 4.6), layout="constrained", squeeze=False
+    )
+    for axis, kind in zip(axes[0], kinds, strict=True):
+        seeds = [results.rows[f"{kind} seed: {seed}"]["margin"] for seed in factors(kind)["seed"]]
+        shown = {"untrained": (results.rows[f"{kind} untrained"]["margin"], "#7a828c")}
+        for factor, levels in factors(kind).items():
+            for level in list(levels)[1:] if factor != "seed" else ():
+                margin = results.rows[f"{kind} {factor}: {level}"]["margin"]
+                shown[f"{factor}: {level}"] = (margin, "#0072b2" if margin >= min(seeds) else "#d55e00")
+        axis.axvspan(min(seeds), max(seeds), color="#0072b2", alpha=0.15, lw=0)
+        axis.axvline(0, color="#98a1aa", lw=0.8)
+        for place, (margin, colour) in enumerate(reversed(shown.values())):
+            axis.plot([statistics.mean(seeds), margin], [place, place], color=colour, lw=1.5)
+            axis.plot(margin, place, "o", color=colour, ms=6)
+        axis.set_yticks(range(len(shown)), list(shown)[::-1], fontsize=9)
+        axis.set_title(f"{kind} (band: three seeds of the usual setting)", fontsize=10, loc="left")
+        axis.set_xlabel("margin on dev, in spreads of random documents", fontsize=9)
+        axis.grid(axis="x", color="#e9ecee")
+        axis.spines[["top", "right", "left"]].set_visible(False)
+        axis.set_axisbelow(True)
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="What makes hard negatives almost as similar as positives.")
     parser.add_argument("--quick", action="store_true", help="twelve steps a run")
@@ -230,6 +261,8 @@ def main() -> None:
     for name, (run, compresses) in rule_runs().items():
         if wanted(name):
             results.add(with_rule(train(run, name, steps), compresses, steps))
+    if not (arguments.only or arguments.quick):
+        plot(results, results.path.with_suffix(".svg"))
     results.print()
 
 
