@@ -115,12 +115,12 @@ def fail_third(original: Callable[..., Any]) -> Callable[..., Any]:
     """`original`, failing the third time on rank 1, unless the launcher has started anew."""
     calls = 0
 
-    def call(*arguments: Any) -> Any:
+    def call(*arguments: Any, **settings: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 3 and os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
             raise RuntimeError("rank 1 has had enough")
-        return original(*arguments)
+        return original(*arguments, **settings)
 
     return call
 
