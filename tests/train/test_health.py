@@ -215,7 +215,7 @@ def test_a_temperature_that_hides_the_spread_is_named_with_one_that_would_not() 
 
 
 @pytest.mark.parametrize(("share", "lines"), [(0.98, 1), (1.02, 0)])
-def test_flat_is_below_a_quarter_of_a_logit(share: float, lines: int) -> None:
+def test_flat_is_below_an_eighth_of_the_temperature(share: float, lines: int) -> None:
     assert len(logs(rule(temperature=1.0), *[{"score_spread": FLAT * share}] * 3)) == lines
 
 

@@ -18,6 +18,7 @@ from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, broadcast_object_list
 from torch import nn
+from torch.distributed.rendezvous import rendezvous
 from torch.optim import Optimizer
 
 from sourcier.train.sharding import autocast, plan_sharding, shard_on_cpu, sharding_plugin, shards
@@ -49,6 +50,8 @@ def start(
         _check_tracker(tracker)
     precision = _resolve(precision)
     plugin = sharding_plugin(sharded)
+    deadline = timedelta(minutes=timeout)
+    _join_after_restart(deadline)
     try:
         accelerator = Accelerator(
             fsdp_plugin=plugin,
@@ -57,7 +60,7 @@ def start(
             log_with=list(log_with) or None,
             project_dir=folder,
             kwargs_handlers=[
-                InitProcessGroupKwargs(timeout=timedelta(minutes=timeout)),
+                InitProcessGroupKwargs(timeout=deadline),
                 # One forward a step and no unused head: no graph has to be searched, no buffer copied.
                 DistributedDataParallelKwargs(
                     broadcast_buffers=False, find_unused_parameters=False, gradient_as_bucket_view=True
@@ -69,6 +72,25 @@ def start(
     _check_world(accelerator.num_processes)
     shard_on_cpu(accelerator, plugin)
     return accelerator
+
+
+def _join_after_restart(deadline: timedelta) -> None:
+    """Has processes that their launcher started once more meet under keys of their own in its store.
+
+    PyTorch 2.13 takes the store of the attempt that failed, where a process may find the address of one that is gone.
+    """
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if attempt == "0" or os.environ.get("WORLD_SIZE", "1") == "1" or dist.is_initialized():
+        return
+    accelerator = None if _several_on_cpu() else torch.accelerator.current_accelerator()
+    store, rank, world = next(iter(rendezvous("env://", timeout=deadline)))
+    dist.init_process_group(
+        "gloo" if accelerator is None else dist.get_default_backend_for_device(accelerator),
+        store=dist.PrefixStore(f"attempt {attempt}", store),  # type: ignore[attr-defined]
+        rank=rank,
+        world_size=world,
+        timeout=deadline,
+    )
 
 
 def prepare(
