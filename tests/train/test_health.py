@@ -15,7 +15,7 @@ from sourcier.models.representations import (
     TokenVectorRepresentation,
 )
 from sourcier.train import health
-from sourcier.train.health import FLAT, HealthRule, examine
+from sourcier.train.health import HealthRule, examine
 
 
 def numbers(queries: Representation, documents: Representation, **settings: object) -> dict[str, float]:
@@ -216,7 +216,7 @@ def test_a_temperature_that_hides_the_spread_is_named_with_one_that_would_not() 
 
 @pytest.mark.parametrize(("share", "lines"), [(0.98, 1), (1.02, 0)])
 def test_flat_is_below_an_eighth_of_the_temperature(share: float, lines: int) -> None:
-    assert len(logs(rule(temperature=1.0), *[{"score_spread": FLAT * share}] * 3)) == lines
+    assert len(logs(rule(temperature=1.0), *[{"score_spread": 0.125 * share}] * 3)) == lines
 
 
 def test_margin_mse_makes_no_probability_of_its_scores() -> None:
