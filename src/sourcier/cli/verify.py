@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def add_flags(parser: Parser, arguments: Sequence[str]) -> None:
-    """Those of `sourcier train` that say what is trained on what and how, and a few of its own."""
+    """Those of `sourcier train`, so that its line can be used as it is, and a few of its own."""
+    parser.add_argument("--output", metavar="RUN", help="folder of the run to come; nothing is written to it")
     parser.add_argument(
         "--processes",
         type=count,
