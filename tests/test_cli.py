@@ -102,7 +102,7 @@ class TestUse:
         [
             ([], "no command given"),
             (["serch"], "unknown command 'serch': did you mean 'search'?"),
-            (["index"], "'index' needs one of: build, info"),
+            (["index"], "'index' needs one of: build, add, delete"),
             (["index", "buidl"], "unknown index command 'buidl': did you mean 'build'?"),
             (["search", "index", "query", "--josn"], "unknown option '--josn': did you mean '--json'?"),
             (["search", "index"], "the following arguments are required: query"),

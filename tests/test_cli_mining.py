@@ -72,7 +72,7 @@ def test_rows_that_cannot_have_enough_are_left_out_and_told(
 
 
 def test_a_teacher_scores_each_row(index: Path, beir: Path, tmp_path: Path) -> None:
-    from train.test_teacher import classifier
+    from models.test_cross_encoder import classifier
 
     teacher = classifier(tmp_path / "teacher")
     output = tmp_path / "mined.jsonl"

@@ -52,6 +52,8 @@ class Hit(NamedTuple):
     id: str
     score: float
     document: Document | None = None
+    #: The text of the document's best passage, where it was encoded in passages.
+    passage: str | None = None
 
 
 @dataclass(slots=True)
@@ -61,7 +63,10 @@ class Hits:
     `ids` [Q, K] object array of strings, None where a query has fewer than K hits (always at the end of a row);
     `scores` [Q, K] float32, -inf in the same places;
     `version` of the index that answered, where it has one;
-    `documents`, a row of documents a query where they were asked for.
+    `documents`, a row of documents a query where they were asked for;
+    `passages` [Q, K, 2], where the best passage of each document starts and stops in its text, -1 where there is none;
+    None where documents are encoded whole;
+    `short` [Q] bool, where an approximate index found fewer documents than there are and were asked for.
     `hits[i]` is the list of the i-th query's hits without the empty places.
     """
 
@@ -69,6 +74,8 @@ class Hits:
     scores: np.ndarray
     version: str | None = None
     documents: list[list[Document]] | None = None
+    short: np.ndarray | None = None
+    passages: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -77,11 +84,23 @@ class Hits:
         found = int(self.counts[row])
         documents: Sequence[Document | None] = self.documents[row] if self.documents else [None] * found
         return [
-            Hit(self.ids[row, rank], float(self.scores[row, rank]), documents[rank]) for rank in range(found)
+            Hit(
+                self.ids[row, rank],
+                float(self.scores[row, rank]),
+                documents[rank],
+                self._passage(row, rank, documents[rank]),
+            )
+            for rank in range(found)
         ]
 
     def __iter__(self) -> Iterator[list[Hit]]:
         return (self[row] for row in range(len(self)))
+
+    def _passage(self, row: int, rank: int, document: Document | None) -> str | None:
+        if document is None or self.passages is None or self.passages[row, rank, 0] < 0:
+            return None
+        start, stop = self.passages[row, rank].tolist()
+        return document.text[start:stop]
 
     @property
     def counts(self) -> np.ndarray:

@@ -89,4 +89,4 @@ def test_none_among_queries_is_named(tmp_path: Path) -> None:
 
 def test_scores_are_mapped(tmp_path: Path) -> None:
     index = build("bm25", tmp_path, TEXTS)
-    assert isinstance(index._index.scores["data"], np.memmap)
+    assert isinstance(index.parts[0].segment._index.scores["data"], np.memmap)

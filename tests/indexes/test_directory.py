@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -104,11 +105,12 @@ def test_the_manifest_tells_what_the_version_is(tmp_path: Path) -> None:
         writer.add(["a", "b"], ONE, content=np.array([True, False]))
         manifest = writer.finish().manifest
     assert (manifest.kind, manifest.family, manifest.dimensions) == ("dense", "dense", 2)
-    assert manifest.counts == {"documents": 2, "empty": 1}
+    (segment,) = manifest.segments
+    assert (segment.documents, segment.empty, segment.deleted) == (2, 1, 0)
     assert set(manifest.files) == {
-        f"versions/000001/{name}"
+        f"segments/000001/{name}"
         for name in (
-            "vectors.npy",
+            "kind/vectors.npy",
             "empty.npy",
             "ids.utf8",
             "ids.offsets.npy",
@@ -125,11 +127,11 @@ def test_the_same_input_gives_the_same_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["vectors.npy", "ids.utf8", "ids.offsets.npy", "ids.hashes.npy", "empty.npy"]
+    "name", ["kind/vectors.npy", "ids.utf8", "ids.offsets.npy", "ids.hashes.npy", "empty.npy"]
 )
 def test_a_file_that_is_cut_short_is_named_at_open(tmp_path: Path, name: str) -> None:
     build("dense", tmp_path, ONE)
-    path = tmp_path / "versions" / "000001" / name
+    path = tmp_path / "segments" / "000001" / name
     os.truncate(path, path.stat().st_size - 1)
     with pytest.raises(DamagedIndex, match=name):
         open_index(tmp_path)
@@ -137,7 +139,7 @@ def test_a_file_that_is_cut_short_is_named_at_open(tmp_path: Path, name: str) ->
 
 def test_a_missing_file_is_named_at_open(tmp_path: Path) -> None:
     build("dense", tmp_path, ONE)
-    (tmp_path / "versions" / "000001" / "vectors.npy").unlink()
+    (tmp_path / "segments" / "000001" / "kind" / "vectors.npy").unlink()
     with pytest.raises(DamagedIndex, match=r"vectors\.npy: this file of the index is missing"):
         open_index(tmp_path)
 
@@ -145,7 +147,7 @@ def test_a_missing_file_is_named_at_open(tmp_path: Path) -> None:
 def test_a_flipped_byte_is_found_by_the_check(tmp_path: Path) -> None:
     version = build("dense", tmp_path, ONE)._version
     version.check_contents()
-    path = version.folder / "vectors.npy"
+    path = tmp_path / "segments" / "000001" / "kind" / "vectors.npy"
     contents = bytearray(path.read_bytes())
     contents[-1] ^= 1
     path.write_bytes(contents)
@@ -168,11 +170,28 @@ def test_a_manifest_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         open_index(tmp_path)
 
 
+def test_a_manifest_that_was_changed_is_named(tmp_path: Path) -> None:
+    build("dense", tmp_path, ONE)
+    path = tmp_path / "versions" / "000001" / "manifest.json"
+    path.write_text(path.read_text().replace('"documents": 1', '"documents": 2'))
+    with pytest.raises(DamagedIndex, match=r"manifest\.json: is not what CURRENT vouches for"):
+        open_index(tmp_path)
+
+
 def test_another_format_is_refused(tmp_path: Path) -> None:
     build("dense", tmp_path, ONE)
     path = tmp_path / "versions" / "000001" / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
-    with pytest.raises(SourcierError, match="index format 2"):
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 3}))
+    (tmp_path / "CURRENT").write_text(f"000001 {hashlib.sha256(path.read_bytes()).hexdigest()}\n")
+    with pytest.raises(SourcierError, match="index format 3"):
+        open_index(tmp_path)
+
+
+def test_the_format_before_is_told(tmp_path: Path) -> None:
+    """Its pointer was the name of a version alone."""
+    build("dense", tmp_path, ONE)
+    (tmp_path / "CURRENT").write_text("000001\n")
+    with pytest.raises(SourcierError, match="has format 1"):
         open_index(tmp_path)
 
 

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from sourcier.indexes.documents import FILE, DocumentStore, DocumentWriter
-from sourcier.indexes.ids import IdWriter
-from sourcier.types import DataError, Document, SourcierError
+from sourcier.indexes.documents import FILE, DocumentStore, DocumentWriter, as_batch
+from sourcier.types import DataError, Document
 
 
 def store(folder: Path, documents: list[Document], chunk: int = 700) -> DocumentStore:
     with DocumentWriter(folder) as writer:
         for start in range(0, len(documents), chunk):
-            writer.add(documents[start : start + chunk])
+            writer.add(as_batch(documents[start : start + chunk]))
         writer.finish()
-    ids = IdWriter(folder)
-    ids.add([document.id for document in documents])
-    ids.finish()
     return DocumentStore(folder)
 
 
@@ -28,7 +25,8 @@ def test_documents_come_back(tmp_path: Path) -> None:
         Document("a", "text\twith\ntabs\r\n\u2028 and \U0001f4a7", title="Ä"),
         Document("b", "", metadata={"lang": "de", "pages": [1, 2]}),
     ]
-    assert list(store(tmp_path, documents)) == documents
+    kept = store(tmp_path, documents)
+    assert [kept[row] for row in range(2)] == documents
 
 
 def test_rows_of_many_batches(tmp_path: Path) -> None:
@@ -39,14 +37,10 @@ def test_rows_of_many_batches(tmp_path: Path) -> None:
     ]
 
 
-def test_documents_by_id_in_the_order_asked(tmp_path: Path) -> None:
-    kept = store(tmp_path, [Document(one, one.upper()) for one in "abc"])
-    assert [document.text for document in kept.get(["c", "a", "c"])] == ["C", "A", "C"]
-
-
-def test_an_unknown_id_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SourcierError, match="'nope'"):
-        store(tmp_path, [Document("a", "text")]).get(["a", "nope"])
+def test_batches_of_some_rows(tmp_path: Path) -> None:
+    kept = store(tmp_path, [Document(one, one.upper()) for one in "abcd"], chunk=3)
+    found = [batch["id"].to_pylist() for batch in kept.batches(np.array([True, False, True, False]))]
+    assert found == [["a", "c"], []]
 
 
 @pytest.mark.parametrize("row", [-1, 1])

@@ -148,7 +148,8 @@ def test_a_reader_and_another_share_the_files_read_only(kind: Kind, tmp_path: Pa
     first = build(kind.name, tmp_path, kind.encode(random, 20))
     second, asked = open_index(tmp_path), kind.encode(random, 2)
     assert first.search(asked, 5).ids.tolist() == second.search(asked, 5).ids.tolist()
-    arrays = first.postings.vectors if hasattr(first, "postings") else first.vectors
+    segment = first.parts[0].segment
+    arrays = segment.postings.vectors if hasattr(segment, "postings") else segment.vectors
     assert isinstance(arrays.base, np.memmap)
     assert not arrays.flags.writeable
 

@@ -175,7 +175,7 @@ def test_a_chunk_of_documents_is_encoded_at_a_time(tmp_path: Path) -> None:
             sizes.append(len(texts))
             return super().encode(texts, side, **options)
 
-    Retriever.build(Sizes(), (Document(str(n), "rain") for n in range(100)), tmp_path, batch_size=1)
+    Retriever.build(Sizes(), (Document(str(n), "rain") for n in range(100)), tmp_path, chunk=32)
     assert sizes == [32, 32, 32, 4]
 
 

@@ -136,6 +136,6 @@ def test_an_index_without_documents_is_refused(tmp_path: Path) -> None:
     with create("dense", tmp_path / "index", family="dense") as writer:
         writer.add(["a"], DenseVectors(np.ones((1, 1), dtype=np.float32)))
         writer.finish()
-    bare = Retriever(open_index(tmp_path / "index"), None, Numbers())
+    bare = Retriever(open_index(tmp_path / "index"), Numbers())
     with pytest.raises(SourcierError, match="the index holds no documents"):
         mine(bare, Examples([Example("q", "1 a")]), rules())

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 
 import sourcier
-from sourcier.cli import corpus, diagnosing, mining, searching, training, verify
+from sourcier.cli import corpus, diagnosing, indexing, mining, searching, training, verify
 from sourcier.cli.command import Command, Parser, WrongUse
 from sourcier.config import unknown
 from sourcier.types import SourcierError
@@ -22,6 +22,7 @@ COMMANDS: dict[str, Command] = (
     | training.COMMANDS
     | verify.COMMANDS
     | diagnosing.COMMANDS
+    | indexing.COMMANDS
     | searching.COMMANDS
 )
 

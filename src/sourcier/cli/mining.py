@@ -88,10 +88,11 @@ def _taught(examples: Examples, settings: Any) -> Examples:
     """The examples with a teacher's scores, where there is a teacher."""
     if settings.teacher is None:
         return examples
-    from sourcier.train.teacher import CrossEncoder
+    from sourcier.models.cross_encoder import CrossEncoder
+    from sourcier.train.teacher import scored
 
     teacher = CrossEncoder(settings.teacher, device=settings.device, batch_size=settings.batch_size)
-    taught = teacher.scored(examples, progress=True)
+    taught = scored(examples, teacher, progress=True)
     scores = [row.scores for row in taught if row.scores]
     doubted = sum(negative > row[0] for row in scores for negative in row[1:])
     share = doubted / sum(len(row) - 1 for row in scores)

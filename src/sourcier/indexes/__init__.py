@@ -5,63 +5,96 @@
         writer.finish()
     hits = open_index(path).search(DenseVectors(queries), k=10)
 
-The modules of the kinds are imported when a kind is used: each brings libraries of its own.
+    with extend(path) as writer:                 # a known id is replaced
+        writer.add(["b", "c"], DenseVectors(vectors))
+        writer.finish()
+
+`changes` deletes documents and puts segments together; `directory.collect_garbage` removes what no longer counts.
 """
 
 from __future__ import annotations
 
 import os
-from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from sourcier.config import unknown
-from sourcier.indexes.directory import DamagedIndex, IndexBusy, NewVersion, Version, open_version
-from sourcier.indexes.writer import IndexWriter
+from sourcier.config import from_dict
+from sourcier.indexes.directory import IndexBusy, NewVersion, Version, collect_garbage, open_version, reading
+from sourcier.indexes.kinds import KINDS, kind_class, kind_on
+from sourcier.indexes.manifest import DamagedIndex
 from sourcier.types import SourcierError
 
 if TYPE_CHECKING:
-    from sourcier.indexes.base import IndexBase
+    from sourcier.indexes.index import Index
+    from sourcier.indexes.writer import IndexWriter
 
 __all__ = [
     "KINDS",
     "DamagedIndex",
     "IndexBusy",
-    "IndexWriter",
     "Version",
+    "collect_garbage",
     "create",
+    "extend",
     "open_index",
     "open_version",
 ]
 
-_CLASSES = {
-    "bm25": ("sourcier.indexes.bm25", "BM25Index"),
-    "dense": ("sourcier.indexes.dense", "DenseIndex"),
-    "multivector": ("sourcier.indexes.multivector", "MultiVectorIndex"),
-    "sparse": ("sourcier.indexes.sparse", "SparseIndex"),
-    "term_vectors": ("sourcier.indexes.term_vectors", "TermVectorsIndex"),
-}
-KINDS = tuple(_CLASSES)
 
+def create(
+    kind: str,
+    path: str | os.PathLike[str],
+    *,
+    family: str | None = None,
+    build: Mapping[str, Any] | None = None,
+    plan: Mapping[str, Any] | None = None,
+    resume: bool = False,
+) -> IndexWriter:
+    """Begin an index of a kind in a folder, or one that takes the place of an index that is there.
 
-def create(kind: str, path: str | os.PathLike[str], *, family: str | None = None) -> IndexWriter:
-    """Begin an index of a kind in a folder: a first version, or the next one of an index that is there."""
-    index = _class(kind)
+    `build`: settings of the kind. `resume`: go on with the chunks that an unfinished build of the same `plan` left.
+    """
+    from sourcier.indexes.writer import IndexWriter
+
+    cls = kind_class(kind)
+    settings: Any = from_dict(cls.Build, build or {}, where=f"settings of an index of kind '{kind}'")
     new = NewVersion(path)
     try:
-        return IndexWriter(kind, index.writer, new, family)
+        return IndexWriter(new, cls, settings, family, plan=plan, resume=resume)
     except BaseException:
         new.abandon()
         raise
 
 
-def open_index(path: str | os.PathLike[str] | Version) -> IndexBase:
-    """The index in a folder, at the version that counts now; or at a version that was opened before."""
-    version = path if isinstance(path, Version) else open_version(path)
-    return _class(version.manifest.kind)(version)
+def extend(
+    path: str | os.PathLike[str], *, plan: Mapping[str, Any] | None = None, resume: bool = False
+) -> IndexWriter:
+    """Begin to add documents to the index in a folder. One whose id is known takes the place of the one before."""
+    from sourcier.indexes.writer import IndexWriter
+
+    new = NewVersion(path)
+    try:
+        if new.before is None:
+            raise SourcierError(f"{path}: no index here: build one there first")
+        known = new.before.manifest
+        cls = kind_class(known.kind)
+        settings: Any = from_dict(cls.Build, known.build, where=str(new.before.folder))
+        return IndexWriter(new, cls, settings, known.family, extend=True, plan=plan, resume=resume)
+    except BaseException:
+        new.abandon()
+        raise
 
 
-def _class(kind: str) -> type[IndexBase]:
-    if kind not in _CLASSES:
-        raise SourcierError(unknown("kind of index", kind, KINDS))
-    module, name = _CLASSES[kind]
-    return cast("type[IndexBase]", getattr(import_module(module), name))
+def open_index(path: str | os.PathLike[str] | Version, *, device: str | None = None) -> Index:
+    """The index in a folder, at the version that counts now; or at a version that was opened before.
+
+    `device`: where PyTorch is to keep and search the vectors of a kind "dense", like "cuda". Their file is mapped
+    otherwise, and searched without PyTorch.
+    """
+    from sourcier.indexes.index import Index
+
+    def opened(version: Version) -> Index:
+        kind = version.manifest.kind
+        return Index(version, kind_class(kind) if device is None else kind_on(kind, device))
+
+    return opened(path) if isinstance(path, Version) else reading(path, opened)

@@ -29,6 +29,20 @@ def expect_dimensions(vectors: np.ndarray, dimensions: int | None) -> None:
         )
 
 
+def accept_vectors(
+    ids: Sequence[str], vectors: np.ndarray, dimensions: int | None, offsets: np.ndarray | None = None
+) -> None:
+    """Refuse vectors of documents that have another size than those before, or numbers that are none."""
+    if not len(vectors):
+        return
+    if dimensions is not None and vectors.shape[1] != dimensions:
+        raise SourcierError(
+            f"vectors of {vectors.shape[1]} dimensions cannot join an index of {dimensions}: "
+            "encode all documents with one model"
+        )
+    refuse_non_finite_documents(as_float32(vectors), ids, offsets)
+
+
 def refuse_non_finite_documents(
     values: np.ndarray, ids: Sequence[str], offsets: np.ndarray | None = None
 ) -> None:

@@ -5,110 +5,127 @@ Shapes: Q queries, N documents with content, T documents of a tile, D dimensions
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numba import njit
 
 from sourcier.encodings import DenseVectors
 from sourcier.indexes.arrays import ArrayWriter, map_array
-from sourcier.indexes.base import IndexBase
 from sourcier.indexes.checks import (
+    accept_vectors,
     as_float32,
     expect,
     expect_dimensions,
-    refuse_non_finite_documents,
     refuse_non_finite_queries,
     refuse_overflow,
 )
-from sourcier.indexes.directory import Version
-from sourcier.indexes.ranking import Ranked, TopK, candidates_for, concatenated, no_results, rounding, settle
-from sourcier.indexes.store import StoreWriter
+from sourcier.indexes.kind import Chunks, Segment
+from sourcier.indexes.manifest import Written
+from sourcier.indexes.ranking import (
+    Ranked,
+    TopK,
+    candidates_for,
+    concatenated,
+    exclude,
+    rounding,
+    settle,
+)
 
-_VECTORS = "vectors.npy"
+#: The file of the vectors.
+VECTORS = "vectors.npy"
 #: Queries of a group and documents of a tile: their scores (2 MB) stay in the cache until the best are picked.
 _GROUP, _TILE = 256, 2048
+#: Documents that are moved at a time.
+_CHUNK = 2**16
 
 
-class DenseWriter(StoreWriter):
-    """Appends vectors to one matrix."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._vectors: ArrayWriter | None = None
-        self._largest_norm = 0.0
-
-    def add(self, ids: Sequence[str], encoding: Any) -> np.ndarray:
-        expect("dense", encoding, DenseVectors)
-        vectors = as_float32(encoding.comparable)
-        if len(vectors):
-            self._check_dimensions(vectors)
-            refuse_non_finite_documents(vectors, ids)
-            self._largest_norm = max(self._largest_norm, largest_norm(vectors))
-            if self._vectors is None:
-                self._vectors = ArrayWriter(self.folder / _VECTORS, np.float32, vectors.shape[1:])
-            self._vectors.append(vectors)
-        return np.ones(len(vectors), dtype=bool)
-
-    def finish(self) -> tuple[dict[str, int], dict[str, Any]]:
-        if self._vectors is None:
-            self._vectors = ArrayWriter(self.folder / _VECTORS, np.float32, (0,))
-        self._vectors.close()
-        return {}, {"largest_norm": self._largest_norm}
-
-    def close(self) -> None:
-        if self._vectors is not None:
-            self._vectors.close()
-
-
-class DenseIndex(IndexBase):
+class DenseSegment(Segment):
     """Dot products with all documents, the best kept."""
 
     kind: ClassVar[str] = "dense"
-    writer: ClassVar[type[StoreWriter]] = DenseWriter
 
-    def __init__(self, version: Version) -> None:
-        super().__init__(version)
-        self.vectors = map_array(version.folder / _VECTORS)  # [N, D]
-        self._largest_norm = float(version.manifest.settings["largest_norm"])
+    @classmethod
+    def accept(cls, ids: Sequence[str], encoding: Any, dimensions: int | None) -> np.ndarray:
+        expect(cls.kind, encoding, DenseVectors)
+        accept_vectors(ids, encoding.vectors, dimensions)
+        return np.ones(len(encoding), dtype=bool)
 
-    def _checked(self, queries: Any) -> np.ndarray:
+    @classmethod
+    def write(cls, folder: Path, chunks: Chunks, build: Any, like: Self | None = None) -> Written:
+        longest, dimensions = 0.0, None
+        with closing(ArrayWriter(folder / VECTORS, np.float32, None)) as file:
+            for chunk in chunks:
+                vectors = as_float32(chunk.comparable)
+                dimensions = vectors.shape[1]
+                longest = max(longest, largest_norm(vectors))
+                file.append(vectors)
+        return Written(dimensions=dimensions, counts={}, settings={"largest_norm": longest})
+
+    def __init__(self, folder: Path, written: Written) -> None:
+        self.vectors = self._mapped(folder)  # [N, D]
+        self._dimensions = written.dimensions
+        self._largest_norm = float(written.settings["largest_norm"])
+
+    def _mapped(self, folder: Path) -> np.ndarray:
+        return map_array(folder / VECTORS)
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def checked(self, queries: Any) -> np.ndarray:
         expect(self.kind, queries, DenseVectors)
         vectors = as_float32(queries.comparable)
-        expect_dimensions(vectors, self._version.manifest.dimensions)
+        expect_dimensions(vectors, self._dimensions)
         refuse_non_finite_queries(vectors)
         return vectors
 
-    def _silent(self, queries: np.ndarray) -> np.ndarray:
+    def silent(self, queries: np.ndarray) -> np.ndarray:
         return np.zeros(len(queries), dtype=bool)
 
-    def _best(self, queries: np.ndarray, depth: int) -> Ranked:
-        if not depth:
-            return no_results(len(queries))
+    def best(self, queries: np.ndarray, depth: int, allowed: np.ndarray | None, search: Any) -> Ranked:
         groups = (queries[start : start + _GROUP] for start in range(0, len(queries), _GROUP))
-        return concatenated([self._best_of_group(group, depth) for group in groups], depth)
+        return concatenated([self._best_of_group(group, depth, allowed) for group in groups], depth)
 
-    def _best_of_group(self, queries: np.ndarray, depth: int) -> Ranked:
-        count = len(self.vectors)
+    def chunks(self, keep: np.ndarray) -> Iterator[DenseVectors]:
+        for start in range(0, len(keep), _CHUNK):
+            yield DenseVectors(self.vectors[start : start + _CHUNK][keep[start : start + _CHUNK]])
+
+    def _best_of_group(self, queries: np.ndarray, depth: int, allowed: np.ndarray | None) -> Ranked:
+        count = len(self.vectors) if allowed is None else int(np.count_nonzero(allowed))
         error = rounding(self.vectors.shape[1]) * self._largest_norm * norms(queries)
         refuse_overflow(error)
         best = TopK(len(queries), candidates_for(depth, count))
         # One piece of memory for the products of all tiles: it stays in the cache.
-        room = np.empty((min(_TILE, count), len(queries)), dtype=np.float32)
-        for start in range(0, count, _TILE):
+        room = np.empty((min(_TILE, len(self.vectors)), len(queries)), dtype=np.float32)
+        for start in range(0, len(self.vectors), _TILE):
             tile = self.vectors[start : start + _TILE]
-            best.offer(np.matmul(tile, queries.T, out=room[: len(tile)]), start)
+            products = np.matmul(tile, queries.T, out=room[: len(tile)])
+            best.offer(exclude(products, None if allowed is None else allowed[start : start + _TILE]), start)
+        return self._settled(queries, best.ranked(), depth, error, allowed)
+
+    def _settled(
+        self,
+        queries: np.ndarray,
+        candidates: Ranked,
+        depth: int,
+        error: np.ndarray,
+        allowed: np.ndarray | None,
+    ) -> Ranked:
+        """The best documents by their scores pair by pair, from candidates whose scores may be wrong by `error` [Q]."""
         return settle(
-            best.ranked(),
+            candidates,
             depth,
-            count,
+            len(self) if allowed is None else int(np.count_nonzero(allowed)),
             error,
-            rescore=lambda rows: _pair_scores(queries, self.vectors, rows),
-            rescore_all=lambda query: _pair_scores(
-                queries[query : query + 1], self.vectors, np.arange(count)[None]
-            )[0],
+            rescore=lambda rows: pair_scores(queries, self.vectors, rows),
+            rescore_all=lambda query: exclude(
+                pair_scores(queries[query : query + 1], self.vectors, np.arange(len(self.vectors))[None])[0],
+                allowed,
+            ),
         )
 
 
@@ -123,7 +140,7 @@ def largest_norm(vectors: np.ndarray) -> float:
 
 # Terms of a sum may be taken in another order, which lets it run on vectors; it is the same order for every pair.
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
-def _pair_scores(queries: np.ndarray, documents: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def pair_scores(queries: np.ndarray, documents: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """The dot product of each query with its candidates, summed in float64. [Q, K] float32"""
     scores = np.empty(rows.shape, dtype=np.float32)
     for query in range(rows.shape[0]):

@@ -1,84 +1,52 @@
 """An index on disk: a folder of immutable versions, and a pointer to the one that counts.
 
-    INDEX/CURRENT                        the name of the version that readers open; replaced atomically
-    INDEX/versions/000001/manifest.json  what the version is, and each of its files with size and checksum
-    INDEX/versions/000001/...            its files
+    INDEX/CURRENT                        the version that readers open, and the checksum of its manifest
+    INDEX/versions/000002/manifest.json  what the version is, its segments, and each file with size and checksum
+    INDEX/versions/000002/deleted-000001.npy   which rows of a segment are deleted
+    INDEX/segments/000001/...            documents that came together, with what their kind of index made of them
     INDEX/models/FINGERPRINT/...         an encoder that made the vectors of one version or more
+    INDEX/building/...                   encoded documents of a build that is not finished (see `spool`)
     INDEX/writer.lock                    held by the process that writes
 
 A version becomes visible when `CURRENT` names it, which is the last thing that happens: a crash before that leaves
-litter that no reader looks at and the next writer removes. A manifest names its files relative to INDEX, so that a
-version can hold files of an earlier one.
+litter that no reader looks at and the next writer removes. A version makes at most one segment, which has its name.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Self, TypeVar
 
-from sourcier.config import from_dict, replace_text, write_json
+import numpy as np
+
+from sourcier.config import replace_text, write_json
+from sourcier.indexes.arrays import map_array
+from sourcier.indexes.manifest import (
+    FORMAT,
+    DamagedIndex,
+    Description,
+    FileRecord,
+    Manifest,
+    SegmentRecord,
+    read_manifest,
+    read_pointer,
+    sha256_of,
+)
 from sourcier.types import SourcierError
 
-#: The version of this layout. A reader refuses another one.
-FORMAT = 1
+T = TypeVar("T")
 
-POINTER, LOCK, VERSIONS, MODELS, MANIFEST = "CURRENT", "writer.lock", "versions", "models", "manifest.json"
-
-
-class DamagedIndex(SourcierError):
-    """A file of an index is missing, cut short or changed; the text starts with the file's path."""
+POINTER, LOCK, MANIFEST = "CURRENT", "writer.lock", "manifest.json"
+VERSIONS, SEGMENTS, MODELS, BUILDING = "versions", "segments", "models", "building"
 
 
 class IndexBusy(SourcierError):
     """Another writer holds the index."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelReference:
-    """The encoder that made the vectors of an index."""
-
-    name: str
-    #: A hash of weights and settings; None where a user's own encoder has none.
-    fingerprint: str | None = None
-    #: Where the encoder is kept, relative to INDEX; None where it cannot be saved.
-    folder: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileRecord:
-    """What a file of a version must be."""
-
-    bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Description:
-    """What a version is."""
-
-    kind: str
-    family: str | None
-    model: ModelReference | None
-    #: Of the vectors; None where there are none.
-    dimensions: int | None
-    counts: dict[str, int]
-    #: Figures that the kind itself needs to search.
-    settings: dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manifest(Description):
-    """What a version is, and what it consists of."""
-
-    format: int
-    files: dict[str, FileRecord]
 
 
 @dataclass(frozen=True)
@@ -93,15 +61,26 @@ class Version:
     def folder(self) -> Path:
         return self.root / VERSIONS / self.name
 
+    def segment_folder(self, segment: SegmentRecord) -> Path:
+        return self.root / SEGMENTS / segment.name
+
+    def deleted(self, segment: SegmentRecord) -> np.ndarray | None:
+        """Which rows of a segment are deleted; None where none is. [documents] bool"""
+        if not segment.deleted:
+            return None
+        packed = map_array(self.folder / _deleted_file(segment.name))
+        return np.unpackbits(packed, count=segment.documents).astype(bool)
+
     def check_sizes(self) -> None:
         """Raise `DamagedIndex` for the first file that is missing or has another size than when it was committed."""
         for name, record in self.manifest.files.items():
             path = self.root / name
-            if not path.is_file():
+            try:
+                size = path.stat().st_size
+            except FileNotFoundError as error:
                 raise DamagedIndex(
                     f"{path}: this file of the index is missing: restore it, or build the index again"
-                )
-            size = path.stat().st_size
+                ) from error
             if size != record.bytes:
                 raise DamagedIndex(
                     f"{path}: has {size} bytes where the index has {record.bytes}: "
@@ -113,7 +92,7 @@ class Version:
         self.check_sizes()
         for name, record in self.manifest.files.items():
             path = self.root / name
-            if _sha256(path) != record.sha256:
+            if sha256_of(path) != record.sha256:
                 raise DamagedIndex(
                     f"{path}: its contents changed: restore the file, or build the index again"
                 )
@@ -121,41 +100,68 @@ class Version:
 
 def open_version(root: str | os.PathLike[str]) -> Version:
     """The version that the pointer names, with the sizes of its files checked."""
+    return reading(root, lambda version: version)
+
+
+def reading(root: str | os.PathLike[str], open_parts: Callable[[Version], T]) -> T:
+    """What `open_parts` makes of the current version.
+
+    Should the version be replaced and its files removed in the meantime, the one that took its place is opened.
+    """
     root = Path(root)
-    name = _current(root)
-    if name is None:
-        mend = (
-            "a build did not finish: build it again"
-            if (root / VERSIONS).is_dir()
-            else "build one there first"
-        )
-        raise SourcierError(f"{root}: no index here: {mend}")
-    version = Version(root, name, _read_manifest(root / VERSIONS / name / MANIFEST))
-    version.check_sizes()
-    return version
+    while True:
+        pointer = read_pointer(root / POINTER)
+        if pointer is None:
+            mend = (
+                "a build did not finish: build it again"
+                if (root / VERSIONS).is_dir()
+                else "build one there first"
+            )
+            raise SourcierError(f"{root}: no index here: {mend}")
+        try:
+            version = Version(
+                root, pointer.name, read_manifest(root / VERSIONS / pointer.name / MANIFEST, pointer.sha256)
+            )
+            version.check_sizes()
+            return open_parts(version)
+        except (DamagedIndex, FileNotFoundError):
+            if read_pointer(root / POINTER) == pointer:
+                raise
 
 
 class NewVersion:
-    """A version in the making: a folder to write into, and the index's lock until it is committed or abandoned."""
+    """A version in the making: folders to write into, and the index's lock until it is committed or abandoned."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
         _refuse_foreign_folder(self.root)
-        (self.root / VERSIONS).mkdir(parents=True, exist_ok=True)
-        self._lock = _take_lock(self.root)
+        _writable(self.root / VERSIONS)
+        self._lock = take_lock(self.root)
         self._models: list[Path] = []
         try:
-            number = int(_current(self.root) or 0)
-            self._remove_litter(number)
+            self.before = open_version(self.root) if read_pointer(self.root / POINTER) else None
+            number = int(self.before.name) if self.before else 0
+            _remove_litter(self.root, number)
             self.name = f"{number + 1:06d}"
             self.folder.mkdir()
+            _writable(self.segment_folder)
         except BaseException:
             self._lock.close()
             raise
 
     @property
     def folder(self) -> Path:
+        """For files that belong to this version alone."""
         return self.root / VERSIONS / self.name
+
+    @property
+    def segment_folder(self) -> Path:
+        """For the segment that this version may add."""
+        return self.root / SEGMENTS / self.name
+
+    @property
+    def building_folder(self) -> Path:
+        return self.root / BUILDING
 
     def keep_model(self, fingerprint: str, save: Callable[[Path], object]) -> str:
         """Save an encoder into the index, once for all versions that it made; gives the folder relative to INDEX."""
@@ -164,28 +170,44 @@ class NewVersion:
             unfinished = folder.with_name(".unfinished")
             unfinished.mkdir(parents=True)
             save(unfinished)
-            _sync_tree(unfinished)
+            sync_tree(unfinished)
             unfinished.rename(folder)
             _sync(folder.parent)
         self._models.append(folder)
         return folder.relative_to(self.root).as_posix()
 
-    def commit(self, description: Description) -> Version:
-        """Make the folder a version, durable and visible, and release the lock."""
-        _sync_tree(self.folder)
-        parts = (self.folder, *self._models)
-        files = {
+    def commit(
+        self,
+        description: Description,
+        segments: Sequence[SegmentRecord],
+        deleted: Mapping[str, np.ndarray],
+    ) -> Version:
+        """Make a version of these segments, durable and visible, and release the lock.
+
+        `deleted`: the deleted rows [documents] bool of each segment, by its name, where there are any.
+        """
+        for name, rows in deleted.items():
+            np.save(self.folder / _deleted_file(name), np.packbits(rows))
+        own = next((one for one in segments if one.name == self.name), None)
+        if own is None:
+            shutil.rmtree(self.segment_folder)
+        parts = (self.folder, *([self.segment_folder] if own else []), *self._models)
+        for part in parts:
+            sync_tree(part)
+        files = self._kept_files(description, [one for one in segments if one is not own])
+        files |= {
             path.relative_to(self.root).as_posix(): FileRecord(
-                bytes=path.stat().st_size, sha256=_sha256(path)
+                bytes=path.stat().st_size, sha256=sha256_of(path)
             )
             for part in parts
             for path in _files(part)
         }
-        manifest = Manifest(**vars(description), format=FORMAT, files=files)
-        write_json(self.folder / MANIFEST, manifest)
-        _sync(self.folder)
-        _sync(self.root / VERSIONS)
-        replace_text(self.root / POINTER, self.name + "\n")
+        manifest = Manifest(**vars(description), format=FORMAT, segments=list(segments), files=files)
+        path = self.folder / MANIFEST
+        write_json(path, manifest)
+        for folder in (self.folder, self.root / VERSIONS, self.root / SEGMENTS):
+            _sync(folder)
+        replace_text(self.root / POINTER, f"{self.name} {sha256_of(path)}\n")
         _sync(self.root)
         self._lock.close()
         return Version(self.root, self.name, manifest)
@@ -194,7 +216,18 @@ class NewVersion:
         """Remove what was written and release the lock; nothing where the version is committed."""
         if not self._lock.closed:
             shutil.rmtree(self.folder, ignore_errors=True)
+            shutil.rmtree(self.segment_folder, ignore_errors=True)
             self._lock.close()
+
+    def _kept_files(
+        self, description: Description, segments: Sequence[SegmentRecord]
+    ) -> dict[str, FileRecord]:
+        """The files of the version before that this one takes over: of segments, and of the model."""
+        folders = [f"{SEGMENTS}/{segment.name}/" for segment in segments]
+        if description.model and description.model.folder and not self._models:
+            folders.append(f"{description.model.folder}/")
+        known = self.before.manifest.files if self.before else {}
+        return {name: record for name, record in known.items() if name.startswith(tuple(folders))}
 
     def __enter__(self) -> Self:
         return self
@@ -202,54 +235,31 @@ class NewVersion:
     def __exit__(self, *error: object) -> None:
         self.abandon()
 
-    def _remove_litter(self, current: int) -> None:
-        """Remove folders of builds that crashed: versions above the current one, and models under a working name."""
-        for folder in (self.root / VERSIONS).iterdir():
-            if folder.name.isdecimal() and int(folder.name) > current:
-                shutil.rmtree(folder)
-        for folder in (self.root / MODELS).glob(".*"):
-            shutil.rmtree(folder)
+
+def collect_garbage(root: str | os.PathLike[str]) -> int:
+    """Remove the versions before the current one, with all that only they need; gives the bytes that are free now.
+
+    Who has an older version open keeps it: the files stay until they are closed.
+    """
+    version = open_version(root)
+    with take_lock(version.root):
+        # Another writer may have finished before the lock was taken.
+        version = open_version(root)
+        _remove_litter(version.root, int(version.name))
+        kept = {version.folder.relative_to(version.root)} | {
+            Path(*Path(name).parts[:2]) for name in version.manifest.files
+        }
+        freed = 0
+        for kind in (VERSIONS, SEGMENTS, MODELS):
+            for folder in sorted((version.root / kind).glob("*")):
+                if folder.relative_to(version.root) not in kept:
+                    freed += sum(path.stat().st_size for path in _files(folder))
+                    shutil.rmtree(folder)
+        return freed
 
 
-def _current(root: Path) -> str | None:
-    """The name of the version that counts, or None where nothing was ever committed."""
-    pointer = root / POINTER
-    try:
-        name = pointer.read_text(encoding="utf-8").strip()
-    except FileNotFoundError:
-        return None
-    except (UnicodeDecodeError, NotADirectoryError) as error:
-        raise DamagedIndex(f"{pointer}: is not the pointer of an index") from error
-    if not (name.isascii() and name.isdecimal()):
-        raise DamagedIndex(
-            f"{pointer}: names no version: restore the file, or remove the index and build it again"
-        )
-    return name
-
-
-def _read_manifest(path: Path) -> Manifest:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DamagedIndex(f"{path}: cannot be read: restore the file, or build the index again") from error
-    written = values.get("format") if isinstance(values, Mapping) else None
-    if written != FORMAT:
-        raise SourcierError(
-            f"{path}: has index format {written}, and this Sourcier reads format {FORMAT}: "
-            "use the Sourcier that wrote it, or build the index again"
-        )
-    return from_dict(Manifest, values, where=str(path))
-
-
-def _refuse_foreign_folder(root: Path) -> None:
-    """An index goes into a new or empty folder or over an index, never among a user's other files."""
-    if root.exists() and not root.is_dir():
-        raise SourcierError(f"{root}: is a file: give a folder for the index")
-    if root.is_dir() and any(root.iterdir()) and not (root / VERSIONS).is_dir():
-        raise SourcierError(f"{root}: holds other files and no index: give a new or an empty folder")
-
-
-def _take_lock(root: Path) -> IO[bytes]:
+def take_lock(root: Path) -> IO[bytes]:
+    """The lock of the one writer of an index, held until it is closed."""
     # The system drops the lock with the process that held it, however that ended.
     lock = (root / LOCK).open("ab")
     try:
@@ -260,13 +270,44 @@ def _take_lock(root: Path) -> IO[bytes]:
     return lock
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.is_file())
-
-
-def _sync_tree(folder: Path) -> None:
+def sync_tree(folder: Path) -> None:
+    """Have a folder with all that is in it reach the disk."""
     for path in (*folder.rglob("*"), folder):
         _sync(path)
+
+
+def _remove_litter(root: Path, current: int) -> None:
+    """Remove what crashed writers left: versions and segments above the current one, and unfinished models."""
+    for folder in (*(root / VERSIONS).glob("*"), *(root / SEGMENTS).glob("*")):
+        if folder.name.isdecimal() and int(folder.name) > current:
+            shutil.rmtree(folder)
+    for folder in (root / MODELS).glob(".*"):
+        shutil.rmtree(folder)
+
+
+def _refuse_foreign_folder(root: Path) -> None:
+    """An index goes into a new or empty folder or over an index, never among a user's other files."""
+    if root.exists() and not root.is_dir():
+        raise SourcierError(f"{root}: is a file: give a folder for the index")
+    if root.is_dir() and any(root.iterdir()) and not (root / VERSIONS).is_dir():
+        raise SourcierError(f"{root}: holds other files and no index: give a new or an empty folder")
+
+
+def _writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SourcierError(
+            f"{folder}: cannot be made ({error.strerror}): check the path, its permissions and the disk"
+        ) from error
+
+
+def _deleted_file(segment: str) -> str:
+    return f"deleted-{segment}.npy"
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*")) if path.is_file())
 
 
 def _sync(path: Path) -> None:
@@ -276,8 +317,3 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

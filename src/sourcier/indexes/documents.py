@@ -1,7 +1,7 @@
 """The texts of an index: an Arrow file that is written in batches and read through a memory map.
 
-Columns: `id`, `title`, `text`, and `metadata` as JSON. Every batch but the last has the same number of rows, so the
-place of a row follows from its number.
+documents.arrow       columns `id`, `title`, `text`, and `metadata` as JSON
+documents.starts.npy  [batches + 1] int64: the first row of each batch, and the number of rows
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Self
 
+import numpy as np
 import pyarrow as pa
 
-from sourcier.indexes.ids import IdTable
-from sourcier.types import DataError, Document, SourcierError
+from sourcier.indexes.arrays import map_array
+from sourcier.types import DataError, Document
 
-FILE = "documents.arrow"
-_BATCH_ROWS = 1024
+FILE, _STARTS = "documents.arrow", "documents.starts.npy"
 _SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
@@ -30,26 +31,26 @@ _SCHEMA = pa.schema(
 
 
 class DocumentWriter:
-    """Writes documents in the order of the index's rows, a batch of them in memory at a time."""
+    """Writes documents in the order of the index's rows, batch by batch."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._file = pa.OSFile(str(folder / FILE), "wb")
         self._writer = pa.ipc.new_file(self._file, _SCHEMA)
-        self._waiting: list[Document] = []
+        self._starts = [0]
 
-    def add(self, documents: Sequence[Document]) -> None:
-        self._waiting.extend(documents)
-        while len(self._waiting) >= _BATCH_ROWS:
-            self._write(self._waiting[:_BATCH_ROWS])
-            del self._waiting[:_BATCH_ROWS]
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Append a batch that `as_batch` or `batches` gave."""
+        if batch.num_rows:
+            self._writer.write_batch(batch)
+            self._starts.append(self._starts[-1] + batch.num_rows)
 
     def finish(self) -> None:
-        if self._waiting:
-            self._write(self._waiting)
         self.close()
+        np.save(self._folder / _STARTS, np.array(self._starts, dtype=np.int64))
 
     def close(self) -> None:
-        """Close the file as it is; a build that is given up leaves its last documents out."""
+        """Close the file as it is."""
         if not self._file.closed:
             self._writer.close()
             self._file.close()
@@ -60,48 +61,49 @@ class DocumentWriter:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _write(self, documents: Sequence[Document]) -> None:
-        rows = [_columns(document) for document in documents]
-        columns = [
-            pa.array(column, type=field.type)
-            for column, field in zip(zip(*rows, strict=True), _SCHEMA, strict=True)
-        ]
-        self._writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
+
+def as_batch(documents: Sequence[Document]) -> pa.RecordBatch:
+    """Documents as a batch of the file, refused where a column cannot hold one."""
+    rows = [_columns(document) for document in documents]
+    columns = zip(*rows, strict=True) if rows else [()] * len(_SCHEMA)
+    return pa.record_batch(
+        [pa.array(column, type=field.type) for column, field in zip(columns, _SCHEMA, strict=True)],
+        schema=_SCHEMA,
+    )
 
 
 class DocumentStore:
-    """The documents of a committed version, by row and by id."""
+    """The documents of a segment by row, mapped."""
 
     def __init__(self, folder: Path) -> None:
-        self._ids = IdTable(folder)
+        self._starts = map_array(folder / _STARTS)
         self._reader = pa.ipc.open_file(pa.memory_map(str(folder / FILE)))
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return int(self._starts[-1])
 
     def __getitem__(self, row: int) -> Document:
         if not 0 <= row < len(self):
             raise IndexError(f"no document in row {row} of {len(self)}")
-        batch = self._batch(row // _BATCH_ROWS)
-        identifier, title, text, metadata = (column[row % _BATCH_ROWS].as_py() for column in batch.columns)
-        return Document(identifier, text, title, json.loads(metadata) if metadata else {})
+        number = int(np.searchsorted(self._starts, row, side="right")) - 1
+        return _document(self._batch(number), row - int(self._starts[number]))
 
-    def __iter__(self) -> Iterator[Document]:
-        return (self[row] for row in range(len(self)))
-
-    def get(self, ids: Sequence[str]) -> list[Document]:
-        """The documents of ids, in the order of the ids."""
-        found = self._ids.rows(ids)
-        for identifier, row in zip(ids, found, strict=True):
-            if row < 0:
-                raise SourcierError(f"no document with the id '{identifier}' in the index")
-        return [self[int(row)] for row in found]
+    def batches(self, keep: np.ndarray | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of `keep` [documents] bool, or all, batch by batch."""
+        for number, (start, stop) in enumerate(pairwise(self._starts.tolist())):
+            batch = self._batch(number)
+            yield batch if keep is None else batch.filter(pa.array(keep[start:stop]))
 
     def _batch(self, number: int) -> pa.RecordBatch:
         # Only the places of the columns are read here; the lock is there because a reader has one file position.
         with self._lock:
             return self._reader.get_batch(number)
+
+
+def _document(batch: pa.RecordBatch, place: int) -> Document:
+    identifier, title, text, metadata = (column[place].as_py() for column in batch.columns)
+    return Document(identifier, text, title, json.loads(metadata) if metadata else {})
 
 
 def _columns(document: Document) -> tuple[str, str, str, str | None]:

@@ -25,48 +25,32 @@ _BYTES, _OFFSETS, _HASHES, _ROWS = "ids.utf8", "ids.offsets.npy", "ids.hashes.np
 _HASH = np.dtype("S16")
 
 
-class IdWriter:
-    """Writes ids in chunks, and refuses one that came before.
+class KnownIds:
+    """Refuses an id that came before.
 
     It holds 24 bytes a document in memory: sorted runs of hashes with their rows. A run is longer than the next one,
     so there are few of them to look a new id up in.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._bytes = (folder / _BYTES).open("wb")
-        self._offsets = ArrayWriter(folder / _OFFSETS, np.int64)
-        self._offsets.append(np.zeros(1, dtype=np.int64))
-        self._end = 0
+    def __init__(self) -> None:
         self._count = 0
         self._runs: list[tuple[np.ndarray, np.ndarray]] = []
 
     def __len__(self) -> int:
         return self._count
 
-    def add(self, ids: Sequence[str]) -> None:
-        """Append the ids of the next rows."""
+    def add(self, ids: Sequence[str]) -> list[bytes]:
+        """Take the ids of the next rows; gives them in UTF-8."""
         encoded = [_encode(identifier, row) for row, identifier in enumerate(ids, start=self._count)]
         hashes = _hashes(encoded)
         self._refuse_known(ids, hashes)
-        ends = self._end + np.cumsum([len(one) for one in encoded], dtype=np.int64)
-        self._bytes.write(b"".join(encoded))
-        self._offsets.append(ends)
         self._push(hashes)
-        self._end = int(ends[-1]) if len(ends) else self._end
         self._count += len(ids)
+        return encoded
 
-    def finish(self) -> None:
-        self._bytes.close()
-        self._offsets.close()
-        hashes, rows = _merge(self._runs)
-        np.save(self._folder / _HASHES, hashes)
-        np.save(self._folder / _ROWS, rows)
-
-    def close(self) -> None:
-        """Close the files of a build that is given up."""
-        self._bytes.close()
-        self._offsets.close()
+    def table(self) -> tuple[np.ndarray, np.ndarray]:
+        """The hashes of all ids in rising order, and the row of each."""
+        return _merge(self._runs)
 
     def _refuse_known(self, ids: Sequence[str], hashes: np.ndarray) -> None:
         here: set[str] = set()
@@ -87,6 +71,40 @@ class IdWriter:
         self._runs.append(_merge([(hashes, rows)]))
         while len(self._runs) > 1 and len(self._runs[-2][0]) <= len(self._runs[-1][0]):
             self._runs[-2:] = [_merge(self._runs[-2:])]
+
+
+class IdWriter:
+    """Writes ids in chunks."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._bytes = (folder / _BYTES).open("wb")
+        self._offsets = ArrayWriter(folder / _OFFSETS, np.int64)
+        self._offsets.append(np.zeros(1, dtype=np.int64))
+        self._end = 0
+        self._known = KnownIds()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def add(self, ids: Sequence[str]) -> None:
+        """Append the ids of the next rows."""
+        encoded = self._known.add(ids)
+        ends = self._end + np.cumsum([len(one) for one in encoded], dtype=np.int64)
+        self._bytes.write(b"".join(encoded))
+        self._offsets.append(ends)
+        self._end = int(ends[-1]) if len(ends) else self._end
+
+    def finish(self) -> None:
+        self.close()
+        hashes, rows = self._known.table()
+        np.save(self._folder / _HASHES, hashes)
+        np.save(self._folder / _ROWS, rows)
+
+    def close(self) -> None:
+        """Close the files as they are."""
+        self._bytes.close()
+        self._offsets.close()
 
 
 class IdTable:

@@ -9,28 +9,36 @@ D dimensions, K candidates of a query. Query q is the columns `query_offsets[q]:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numba import njit
 
 from sourcier.encodings import TokenVectors
 from sourcier.indexes.arrays import ArrayWriter, map_array
-from sourcier.indexes.base import IndexBase
 from sourcier.indexes.checks import (
+    accept_vectors,
     as_float32,
     expect,
     expect_dimensions,
-    refuse_non_finite_documents,
     refuse_non_finite_queries,
     refuse_overflow,
 )
 from sourcier.indexes.dense import largest_norm, norms
-from sourcier.indexes.directory import Version
-from sourcier.indexes.ranking import Ranked, TopK, candidates_for, concatenated, no_results, rounding, settle
-from sourcier.indexes.store import StoreWriter
+from sourcier.indexes.kind import Chunks, Segment
+from sourcier.indexes.manifest import Written
+from sourcier.indexes.ranking import (
+    Ranked,
+    TopK,
+    candidates_for,
+    concatenated,
+    exclude,
+    rounding,
+    settle,
+)
 
 _VECTORS, _OFFSETS = "vectors.npy", "offsets.npy"
 #: Query tokens of a group, at most where one query has fewer.
@@ -39,74 +47,70 @@ _GROUP_TOKENS = 512
 _TILE_PRODUCTS = 2**19
 
 
-class MultiVectorWriter(StoreWriter):
-    """Appends token vectors to one matrix, and where each document ends."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._vectors: ArrayWriter | None = None
-        self._offsets = ArrayWriter(folder / _OFFSETS, np.int64)
-        self._offsets.append(np.zeros(1, dtype=np.int64))
-        self._tokens = 0
-        self._largest_norm = 0.0
-
-    def add(self, ids: Sequence[str], encoding: Any) -> np.ndarray:
-        expect("multivector", encoding, TokenVectors)
-        lengths = np.diff(encoding.offsets)
-        vectors = as_float32(encoding.vectors)
-        if len(vectors):
-            self._check_dimensions(vectors)
-            refuse_non_finite_documents(vectors, ids, encoding.offsets)
-            self._largest_norm = max(self._largest_norm, largest_norm(vectors))
-            if self._vectors is None:
-                self._vectors = ArrayWriter(self.folder / _VECTORS, np.float32, vectors.shape[1:])
-            self._vectors.append(vectors)
-            self._offsets.append(self._tokens + np.cumsum(lengths[lengths > 0]))
-            self._tokens += len(vectors)
-        return lengths > 0
-
-    def finish(self) -> tuple[dict[str, int], dict[str, Any]]:
-        if self._vectors is None:
-            self._vectors = ArrayWriter(self.folder / _VECTORS, np.float32, (0,))
-        self.close()
-        return {"tokens": self._tokens}, {"largest_norm": self._largest_norm}
-
-    def close(self) -> None:
-        self._offsets.close()
-        if self._vectors is not None:
-            self._vectors.close()
-
-
-class MultiVectorIndex(IndexBase):
+class MultiVectorSegment(Segment):
     """MaxSim with all documents, the best kept."""
 
     kind: ClassVar[str] = "multivector"
-    writer: ClassVar[type[StoreWriter]] = MultiVectorWriter
 
-    def __init__(self, version: Version) -> None:
-        super().__init__(version)
-        self.vectors = map_array(version.folder / _VECTORS)  # [T, D]
-        self.offsets = map_array(version.folder / _OFFSETS)  # [N + 1]
-        self._largest_norm = float(version.manifest.settings["largest_norm"])
+    @classmethod
+    def accept(cls, ids: Sequence[str], encoding: Any, dimensions: int | None) -> np.ndarray:
+        expect(cls.kind, encoding, TokenVectors)
+        accept_vectors(ids, encoding.vectors, dimensions, encoding.offsets)
+        return np.asarray(np.diff(encoding.offsets) > 0)
 
-    def _checked(self, queries: Any) -> TokenVectors:
-        expect(self.kind, queries, TokenVectors)
+    @classmethod
+    def write(cls, folder: Path, chunks: Chunks, build: Any, like: Self | None = None) -> Written:
+        tokens, longest, dimensions = 0, 0.0, None
+        with (
+            closing(ArrayWriter(folder / _VECTORS, np.float32, None)) as file,
+            closing(ArrayWriter(folder / _OFFSETS, np.int64)) as ends,
+        ):
+            ends.append(np.zeros(1, dtype=np.int64))
+            for chunk in chunks:
+                vectors = as_float32(chunk.vectors)
+                dimensions = vectors.shape[1]
+                longest = max(longest, largest_norm(vectors))
+                file.append(vectors)
+                ends.append(tokens + chunk.offsets[1:])
+                tokens += len(vectors)
+        return Written(dimensions=dimensions, counts={"tokens": tokens}, settings={"largest_norm": longest})
+
+    def __init__(self, folder: Path, written: Written) -> None:
+        self.vectors = map_array(folder / _VECTORS)  # [T, D]
+        self.offsets = map_array(folder / _OFFSETS)  # [N + 1]
+        self._dimensions = written.dimensions
+        self._largest_norm = float(written.settings["largest_norm"])
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def checked(self, queries: Any) -> TokenVectors:
+        return self.checked_queries(self.kind, queries, self._dimensions)
+
+    @staticmethod
+    def checked_queries(kind: str, queries: Any, dimensions: int | None) -> TokenVectors:
+        """The queries of any kind that holds tokens, refused where they do not fit."""
+        expect(kind, queries, TokenVectors)
         vectors = as_float32(queries.vectors)
         if len(vectors):
-            expect_dimensions(vectors, self._version.manifest.dimensions)
+            expect_dimensions(vectors, dimensions)
         refuse_non_finite_queries(vectors, queries.offsets)
         return TokenVectors(np.asarray(queries.offsets, dtype=np.int64), vectors)
 
-    def _silent(self, queries: TokenVectors) -> np.ndarray:
+    def silent(self, queries: TokenVectors) -> np.ndarray:
         return np.diff(queries.offsets) == 0
 
-    def _best(self, queries: TokenVectors, depth: int) -> Ranked:
-        if not depth:
-            return no_results(len(queries))
-        return concatenated([self._best_of_group(group, depth) for group in _groups(queries)], depth)
+    def best(self, queries: TokenVectors, depth: int, allowed: np.ndarray | None, search: Any) -> Ranked:
+        groups = [self._best_of_group(group, depth, allowed) for group in _groups(queries)]
+        return concatenated(groups, depth)
 
-    def _best_of_group(self, queries: TokenVectors, depth: int) -> Ranked:
-        count = len(self.offsets) - 1
+    def chunks(self, keep: np.ndarray) -> Iterator[TokenVectors]:
+        for first, last in self._tiles(1):
+            whole = TokenVectors(self.offsets[first : last + 1], self.vectors)
+            yield whole.take(np.flatnonzero(keep[first:last]))
+
+    def _best_of_group(self, queries: TokenVectors, depth: int, allowed: np.ndarray | None) -> Ranked:
+        count = len(self) if allowed is None else int(np.count_nonzero(allowed))
         error = self._error(queries)
         refuse_overflow(error)
         best = TopK(len(queries), candidates_for(depth, count))
@@ -118,16 +122,17 @@ class MultiVectorIndex(IndexBase):
             offsets = self.offsets[first : last + 1]
             tokens = self.vectors[offsets[0] : offsets[-1]]
             products = np.matmul(tokens, queries.vectors.T, out=room[: len(tokens)])
-            best.offer(_sum_of_maxima(products, offsets, queries.offsets), first)
+            scores = _sum_of_maxima(products, offsets, queries.offsets)
+            best.offer(exclude(scores, None if allowed is None else allowed[first:last]), first)
         return settle(
             best.ranked(),
             depth,
             count,
             error,
             rescore=lambda rows: self._pair_scores(queries, rows),
-            rescore_all=lambda query: self._pair_scores(queries[query : query + 1], np.arange(count)[None])[
-                0
-            ],
+            rescore_all=lambda query: exclude(
+                self._pair_scores(queries[query : query + 1], np.arange(len(self))[None])[0], allowed
+            ),
         )
 
     def _tiles(self, columns: int) -> Iterator[tuple[int, int]]:

@@ -12,11 +12,13 @@ Shapes: N documents with content, V terms, P postings, D dimensions.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from numba import njit
 
+from sourcier.encodings import TermVectors
 from sourcier.indexes.arrays import ArrayWriter, map_array, new_mapped_array
 
 _OFFSETS, _DOCUMENTS, _VECTORS = "postings.offsets.npy", "postings.documents.npy", "postings.vectors.npy"
@@ -95,6 +97,26 @@ class Postings:
         """One query against all documents: dot products of the vectors of common terms, summed. [N] float32"""
         return _scores(terms, vectors, self.offsets, self.documents, self.vectors, documents)
 
+    def chunks(self, keep: np.ndarray) -> Iterator[TermVectors]:
+        """The documents of `keep` [N] bool as they came, some at a time."""
+        width = max(1, len(keep) * _CHUNK // max(len(self.documents), 1))
+        for start in range(0, len(keep), width):
+            yield self._forward(start, keep[start : start + width])
+
+    def _forward(self, first: int, keep: np.ndarray) -> TermVectors:
+        """The documents of `keep` among those from `first` on."""
+        places, terms = _places(self.offsets, self.documents, first, first + len(keep))
+        rows = self.documents[places] - first
+        kept = keep[rows]
+        places, terms, rows = places[kept], terms[kept], rows[kept]
+        order = np.argsort(rows, kind="stable")
+        lengths = np.bincount(rows, minlength=len(keep))[keep]
+        return TermVectors(
+            np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+            terms[order],
+            self.vectors[places[order]],
+        )
+
 
 @njit(cache=True, nogil=True)
 def _place(
@@ -111,6 +133,23 @@ def _place(
         free[terms[entry]] = place + 1
         documents[place] = rows[entry]
         vectors[place] = values[entry]
+
+
+@njit(cache=True, nogil=True)
+def _places(
+    offsets: np.ndarray, documents: np.ndarray, first: int, last: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where the postings of documents `first` to `last` stand, list by list, and their terms. [P] each"""
+    places, found = np.empty(len(documents), dtype=np.int64), 0
+    terms = np.empty(len(documents), dtype=np.int32)
+    for term in range(len(offsets) - 1):
+        start, stop = offsets[term], offsets[term + 1]
+        place = start + np.searchsorted(documents[start:stop], first)
+        while place < stop and documents[place] < last:
+            places[found], terms[found] = place, term
+            found += 1
+            place += 1
+    return places[:found], terms[:found]
 
 
 # Terms of a sum may be taken in another order, which lets it run on vectors; it is the same order for every posting.

@@ -50,6 +50,13 @@ class TopK:
         return in_order(self._rows, self._scores)
 
 
+def exclude(scores: np.ndarray, allowed: np.ndarray | None) -> np.ndarray:
+    """Scores [T, ...], those of rows that are not allowed [T] put where `TopK` never takes them, in place."""
+    if allowed is not None:
+        scores[~allowed] = -np.inf
+    return scores
+
+
 def in_order(rows: np.ndarray, scores: np.ndarray) -> Ranked:
     """Candidates of each query by falling score, equal scores by rising row."""
     order = np.lexsort((rows, -scores), axis=-1)

@@ -9,27 +9,19 @@ from typing import Any, ClassVar
 
 from sourcier.encodings import TermVectors, TermWeights
 from sourcier.indexes.checks import expect
-from sourcier.indexes.store import StoreWriter
-from sourcier.indexes.term_vectors import TermVectorsIndex, TermVectorsWriter
+from sourcier.indexes.term_vectors import TermVectorsSegment
 
 
-class SparseWriter(TermVectorsWriter):
-    """Inverts documents into lists of their terms, with weights."""
-
-    def _as_term_vectors(self, encoding: Any) -> TermVectors:
-        return _as_term_vectors(encoding)
-
-
-class SparseIndex(TermVectorsIndex):
+class SparseSegment(TermVectorsSegment):
     """Scores over inverted lists, the best kept. A document without a common term scores 0."""
 
     kind: ClassVar[str] = "sparse"
-    writer: ClassVar[type[StoreWriter]] = SparseWriter
 
-    def _checked(self, queries: Any) -> TermVectors:
-        return self._checked_vectors(_as_term_vectors(queries))
+    @classmethod
+    def _as_term_vectors(cls, encoding: Any) -> TermVectors:
+        expect(cls.kind, encoding, TermWeights)
+        return TermVectors(encoding.offsets, encoding.terms, encoding.weights[:, None])
 
-
-def _as_term_vectors(encoding: Any) -> TermVectors:
-    expect("sparse", encoding, TermWeights)
-    return TermVectors(encoding.offsets, encoding.terms, encoding.weights[:, None])
+    @classmethod
+    def _as_own(cls, vectors: TermVectors) -> TermWeights:
+        return TermWeights(vectors.offsets, vectors.terms, vectors.vectors[:, 0])

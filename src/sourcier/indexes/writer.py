@@ -1,45 +1,109 @@
-"""Builds an index of any kind: ids and encodings come in chunks, and become one version that is committed whole."""
+"""Builds an index, or adds to one: ids and encodings come in chunks, and become one segment that is committed whole."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from sourcier.indexes.arrays import ArrayWriter
-from sourcier.indexes.directory import Description, ModelReference, NewVersion, Version
-from sourcier.indexes.ids import IdWriter
-from sourcier.indexes.store import EMPTY_FILE, StoreWriter
+from sourcier.indexes.directory import NewVersion, Version
+from sourcier.indexes.ids import KnownIds
+from sourcier.indexes.kind import Segment
+from sourcier.indexes.manifest import Description, ModelReference, Splitting
+from sourcier.indexes.marks import Marks
+from sourcier.indexes.sources import KIND_FOLDER, write_segment
+from sourcier.indexes.spool import Spool
+from sourcier.types import Document, SourcierError
 
 
 class IndexWriter:
-    """An index in the making. Nothing of it is visible before `finish`; without it, nothing of it remains.
+    """Documents on their way into an index. Nothing of them is visible before `finish`.
 
-    `folder` is that of the new version: other files that are written there, like the texts, become part of it.
+    Each call of `add` is a chunk, which waits on disk; memory is bounded by the largest. With `resume`, a chunk that an
+    earlier writer left behind is taken as it is: see `has` and `skip`.
     """
 
-    def __init__(self, kind: str, store: type[StoreWriter], new: NewVersion, family: str | None) -> None:
-        self.kind, self.family = kind, family
+    def __init__(
+        self,
+        new: NewVersion,
+        kind: type[Segment],
+        build: Any,
+        family: str | None,
+        *,
+        extend: bool = False,
+        plan: Mapping[str, Any] | None = None,
+        resume: bool = False,
+    ) -> None:
+        self.kind = kind
         self.model: ModelReference | None = None
-        self._new = new
-        self._ids = IdWriter(new.folder)
-        self._empty = ArrayWriter(new.folder / EMPTY_FILE, np.int64)
-        self._empty_count = 0
-        self._store = store(new.folder)
-
-    @property
-    def folder(self) -> Path:
-        return self._new.folder
+        #: How documents are cut into passages; None where they are whole.
+        self.splitting: Splitting | None = None
+        #: What is left of the chunks when the writer is given up.
+        self.keep_chunks = False
+        self._new, self._build, self._family = new, build, family
+        self._base = new.before if extend else None
+        if self._base is not None:
+            self.splitting = self._base.manifest.passages
+        self._spool = Spool(
+            new.building_folder,
+            {
+                "kind": kind.kind,
+                "build": asdict(build),
+                "family": family,
+                "onto": self._base and self._base.name,
+            }
+            | dict(plan or {}),
+            resume=resume,
+        )
+        self._known = KnownIds()
+        self._chunk = 0
+        self._dimensions = self._base.manifest.dimensions if self._base else None
 
     @property
     def directory(self) -> NewVersion:
         return self._new
 
-    def add(self, ids: Sequence[str], encoding: Any, content: np.ndarray | None = None) -> None:
+    @property
+    def folder(self) -> Path:
+        return self._new.folder
+
+    def __len__(self) -> int:
+        """Documents so far."""
+        return len(self._known)
+
+    def has_next(self) -> bool:
+        """Whether the next chunk is there already."""
+        return self._chunk in self._spool
+
+    def skip(self, ids: Sequence[str]) -> None:
+        """Take the next chunk as it is there; `ids` are what it must hold."""
+        found = self._spool.ids(self._chunk)
+        for place, (here, asked) in enumerate(zip(found, ids, strict=False)):
+            if here != asked:
+                raise SourcierError(
+                    f"document in row {len(self) + place}: the unfinished build has '{here}' there and the corpus has "
+                    f"'{asked}': give the corpus it began with, or begin anew without resume"
+                )
+        if len(found) != len(ids):
+            raise SourcierError(
+                f"document in row {len(self) + min(len(found), len(ids))}: the unfinished build has chunks of other "
+                "documents: give the corpus and the chunk size it began with, or begin anew without resume"
+            )
+        self._known.add(ids)
+        self._chunk += 1
+
+    def add(
+        self,
+        ids: Sequence[str],
+        encoding: Any,
+        content: np.ndarray | None = None,
+        documents: Sequence[Document] | None = None,
+    ) -> None:
         """Append documents. `content` [documents] bool is False where one has nothing to match; the encoding (for
-        BM25: the list of texts) holds the rows of the others alone.
+        BM25: the list of texts) holds the rows of the others alone. `documents`: what the index is to keep of them.
         """
         content = np.ones(len(ids), dtype=bool) if content is None else np.array(content, dtype=bool)
         if len(content) != len(ids) or len(encoding) != np.count_nonzero(content):
@@ -47,47 +111,91 @@ class IndexWriter:
                 f"an encoding of {len(encoding)} rows for {len(ids)} ids "
                 f"of which {np.count_nonzero(content)} are of documents with content"
             )
-        first_row = len(self._ids)
-        self._ids.add(ids)
-        encoded = [identifier for identifier, has_content in zip(ids, content, strict=True) if has_content]
-        content[content] = self._store.add(encoded, encoding)
-        self._append_empty(np.flatnonzero(~content) + first_row)
+        encoding, matching = self._matching(
+            [identifier for identifier, has_content in zip(ids, content, strict=True) if has_content],
+            encoding,
+        )
+        content[content] = matching
+        self._put(ids, content, encoding if content.any() else None, documents)
 
-    def add_empty(self, ids: Sequence[str]) -> None:
+    def add_passages(
+        self,
+        ids: Sequence[str],
+        encoding: Any,
+        passages: np.ndarray,
+        documents: Sequence[Document] | None = None,
+    ) -> None:
+        """Append documents of which passages were encoded. `passages` [P, 3]: the number of the document among `ids`,
+        rising, and where in its text the passage starts and stops; documents without any have no content.
+        """
+        if len(encoding) != len(passages):
+            raise ValueError(f"an encoding of {len(encoding)} rows for {len(passages)} passages")
+        encoding, matching = self._matching([ids[number] for number in passages[:, 0]], encoding)
+        passages = passages[matching]
+        content = np.bincount(passages[:, 0], minlength=len(ids)) > 0
+        self._put(ids, content, encoding if content.any() else None, documents, passages)
+
+    def add_empty(self, ids: Sequence[str], documents: Sequence[Document] | None = None) -> None:
         """Append documents of which none has content."""
-        first_row = len(self._ids)
-        self._ids.add(ids)
-        self._append_empty(np.arange(first_row, len(self._ids)))
-
-    def __len__(self) -> int:
-        return len(self._ids)
+        self._put(ids, np.zeros(len(ids), dtype=bool), None, documents)
 
     def finish(self) -> Version:
-        """Complete the files and make the version the one that readers open."""
-        counts, settings = self._store.finish()
-        self._ids.finish()
-        self._empty.close()
-        return self._new.commit(
-            Description(
-                kind=self.kind,
-                family=self.family,
-                model=self.model,
-                dimensions=self._store.dimensions,
-                counts={"documents": len(self._ids), "empty": self._empty_count, **counts},
-                settings=settings,
+        """Write the segment, and make a version with it the one that readers open."""
+        record = write_segment(self._new.segment_folder, self._spool, self.kind, self._build, self._largest())
+        if self._base is None:
+            version = self._new.commit(self._description(), [record], {})
+        else:
+            marks = Marks(self._base)
+            for rows in self._spool.rows():
+                marks.delete(rows.ids)
+            version = self._new.commit(
+                self._base.manifest.description, [*marks.records, record], marks.deleted
             )
-        )
+        self._spool.remove()
+        return version
 
     def abandon(self) -> None:
-        """Remove what was written; nothing after `finish`."""
-        self._store.close()
-        self._ids.close()
-        self._empty.close()
+        """Remove what was written; nothing after `finish`, and not the chunks where they are to be kept."""
+        if not self.keep_chunks and self._spool.folder.is_dir():
+            self._spool.remove()
         self._new.abandon()
 
-    def _append_empty(self, rows: np.ndarray) -> None:
-        self._empty.append(rows)
-        self._empty_count += len(rows)
+    def _matching(self, ids: Sequence[str], encoding: Any) -> tuple[Any, np.ndarray]:
+        """What of an encoding the kind takes, and of which of its rows that is. [rows] bool"""
+        matching = self.kind.accept(ids, encoding, self._dimensions)
+        if not matching.all():
+            encoding = encoding.take(np.flatnonzero(matching))
+        if hasattr(encoding, "vectors") and len(encoding.vectors):
+            self._dimensions = encoding.vectors.shape[1]
+        return encoding, matching
+
+    def _put(
+        self,
+        ids: Sequence[str],
+        content: np.ndarray,
+        encoding: Any,
+        documents: Sequence[Document] | None,
+        passages: np.ndarray | None = None,
+    ) -> None:
+        self._known.add(ids)
+        self._spool.write(self._chunk, ids, content, encoding, documents, passages)
+        self._chunk += 1
+
+    def _description(self) -> Description:
+        return Description(
+            kind=self.kind.kind,
+            build=asdict(self._build),
+            family=self._family,
+            model=self.model,
+            passages=self.splitting,
+        )
+
+    def _largest(self) -> Segment | None:
+        """The largest segment of the index that is added to."""
+        if self._base is None or not self._base.manifest.segments:
+            return None
+        record = max(self._base.manifest.segments, key=lambda one: one.documents)
+        return self.kind(self._base.segment_folder(record) / KIND_FOLDER, record)
 
     def __enter__(self) -> Self:
         return self

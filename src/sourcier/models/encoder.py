@@ -143,6 +143,14 @@ class SearchModel(nn.Module, ABC):
         """Rows of token ids as one batch."""
         return self.tokens.pad(rows)
 
+    def token_starts(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The characters at which the tokens of each text start. Nothing is cut: see `room`."""
+        return self.tokens.starts(texts)
+
+    def room(self, side: Side) -> int:
+        """How many tokens of a text of that side are read."""
+        return self.tokens.room(side)
+
     def encode(
         self, texts: Sequence[str], side: Side, *, batch_size: int = 32, progress: bool = False
     ) -> Encoding:

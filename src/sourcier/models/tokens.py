@@ -73,6 +73,24 @@ class Tokens:
             )["input_ids"]
         return [self._complete(row, side) for row in found]
 
+    def room(self, side: Side) -> int:
+        """How many tokens of a text are read, besides prompt, suffix, marker and special tokens."""
+        return self.lengths[side] - len(self.rows([""], side)[0])
+
+    def starts(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The characters at which the tokens of each text start, of whatever length it is, without prompt or marker."""
+        if not texts:
+            return []
+        with _LOCK:
+            found = self.tokenizer(
+                [_valid(text, number) for number, text in enumerate(texts)],
+                add_special_tokens=False,
+                truncation=False,
+                return_offsets_mapping=True,
+                verbose=False,
+            )["offset_mapping"]
+        return [np.array([start for start, _ in row], dtype=np.int64) for row in found]
+
     def prompt_length(self, side: Side) -> int:
         """How many tokens a prompt and what stands before it take; 0 where the side has no prompt."""
         if not self.prompts[side]:

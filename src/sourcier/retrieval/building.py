@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from sourcier.config import unknown
-from sourcier.indexes import IndexWriter, Version, create
-from sourcier.indexes.directory import ModelReference
-from sourcier.indexes.documents import DocumentWriter
+from sourcier.encodings import Encoding
+from sourcier.indexes import Version, create, extend
+from sourcier.indexes.manifest import ModelReference, Splitting
+from sourcier.retrieval.passages import Splitter
 from sourcier.types import DataError, Document, Encoder, SourcierError, has_content
 
-#: What kind of index holds the encodings of a family.
-KIND_OF_FAMILY = {
-    "colbert": "multivector",
-    "dense": "dense",
-    "sparse_embed": "term_vectors",
-    "splade": "sparse",
-}
+if TYPE_CHECKING:
+    from sourcier.indexes.writer import IndexWriter
 
-#: Batches of the encoder in a chunk: enough to sort texts by length, few enough for their vectors to fit in memory.
-_BATCHES = 32
+#: What kinds of index hold the encodings of a family; the first is exact, and the default.
+KINDS_OF_FAMILY = {
+    "colbert": ("multivector", "warp"),
+    "dense": ("dense", "dense-hnsw", "dense-ivfpq"),
+    "sparse_embed": ("term_vectors",),
+    "splade": ("sparse", "seismic"),
+}
 
 
 @runtime_checkable
@@ -45,14 +46,27 @@ def kind_for(encoder: Encoder | None, kind: str | None) -> str:
         if kind != "bm25":
             raise SourcierError("an index without a model is of kind 'bm25': give kind='bm25', or a model")
         return kind
-    if encoder.family not in KIND_OF_FAMILY:
-        raise SourcierError(unknown("family of model", encoder.family, KIND_OF_FAMILY))
-    fitting = KIND_OF_FAMILY[encoder.family]
-    if kind not in (None, fitting):
+    if encoder.family not in KINDS_OF_FAMILY:
+        raise SourcierError(unknown("family of model", encoder.family, KINDS_OF_FAMILY))
+    fitting = KINDS_OF_FAMILY[encoder.family]
+    if kind not in (None, *fitting):
+        offered = " or ".join(f"'{one}'" for one in fitting)
         raise SourcierError(
-            f"a {encoder.family} model does not fit an index of kind '{kind}': leave the kind out, or give '{fitting}'"
+            f"a {encoder.family} model does not fit an index of kind '{kind}': leave the kind out, or give {offered}"
         )
-    return fitting
+    return kind or fitting[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Building:
+    """How documents are encoded on their way into an index."""
+
+    batch_size: int = 32
+    #: Documents that are encoded, and wait on disk, together: what bounds the memory.
+    chunk: int = 1024
+    progress: bool = False
+    #: Go on with what an unfinished build has encoded.
+    resume: bool = False
 
 
 def build(
@@ -61,27 +75,59 @@ def build(
     path: str | os.PathLike[str],
     *,
     kind: str,
-    batch_size: int,
-    progress: bool,
+    settings: Mapping[str, Any],
+    building: Building,
     save_model: bool,
+    passages: Splitting | None = None,
 ) -> Version:
-    """Write an index with its documents and, where it can be saved, its encoder; committed whole at the end."""
+    """Write an index with its documents and, where it can be saved, its encoder; committed whole at the end.
+
+    `passages`: how documents are cut into passages, which are encoded in their place.
+    """
     family = None if encoder is None else encoder.family
-    with (
-        create(kind, path, family=family) as writer,
-        DocumentWriter(writer.folder) as documents,
-        _progress(corpus, progress) as advance,
-    ):
-        for chunk in _chunks(_checked(corpus), batch_size * _BATCHES):
-            _add(writer, encoder, chunk, batch_size)
-            documents.add(chunk)
-            advance(len(chunk))
+    plan = _plan(encoder, building, passages)
+    with create(kind, path, family=family, build=settings, plan=plan, resume=building.resume) as writer:
+        writer.splitting = passages
+        _fill(writer, encoder, corpus, building)
         if not len(writer):
             raise SourcierError("the corpus holds no documents: there is nothing to build an index of")
-        documents.finish()
         if encoder is not None:
             writer.model = _keep(writer, encoder, save_model)
         return writer.finish()
+
+
+def add(
+    encoder: Encoder | None, corpus: Iterable[Document], path: str | os.PathLike[str], building: Building
+) -> Version:
+    """Add documents to an index; one whose id it holds takes that one's place."""
+    with extend(path, plan=_plan(encoder, building, None), resume=building.resume) as writer:
+        _fill(writer, encoder, corpus, building)
+        if not len(writer):
+            raise SourcierError("there are no documents to add")
+        return writer.finish()
+
+
+def _plan(encoder: Encoder | None, building: Building, passages: Splitting | None) -> dict[str, Any]:
+    """What has to be the same for an unfinished build to go on."""
+    model = None if encoder is None else asdict(describe(encoder))
+    return {"model": model, "chunk": building.chunk, "passages": passages and asdict(passages)}
+
+
+def _fill(
+    writer: IndexWriter, encoder: Encoder | None, corpus: Iterable[Document], building: Building
+) -> None:
+    """Encode a corpus, chunk by chunk. What is encoded stays, should the rest fail."""
+    splitter = None if writer.splitting is None else Splitter(writer.splitting, encoder)
+    writer.keep_chunks = True
+    with _progress(corpus, building.progress) as advance:
+        for chunk in _chunks(_checked(corpus), building.chunk):
+            if writer.has_next():
+                writer.skip([document.id for document in chunk])
+            elif splitter is None:
+                _add(writer, encoder, chunk, building.batch_size)
+            else:
+                _add_passages(writer, encoder, splitter, chunk, building.batch_size)
+            advance(len(chunk))
 
 
 def describe(encoder: Encoder) -> ModelReference:
@@ -110,11 +156,31 @@ def _add(
     texts = [document.content for document in documents]
     content = np.array([has_content(text) for text in texts], dtype=bool)
     if not content.any():
-        writer.add_empty(ids)
+        writer.add_empty(ids, documents)
         return
     filled = [text for text, one in zip(texts, content, strict=True) if one]
-    encoding = filled if encoder is None else encoder.encode(filled, "document", batch_size=batch_size)
-    writer.add(ids, encoding, content)
+    writer.add(ids, _encoded(encoder, filled, batch_size), content, documents)
+
+
+def _add_passages(
+    writer: IndexWriter,
+    encoder: Encoder | None,
+    splitter: Splitter,
+    documents: Sequence[Document],
+    batch_size: int,
+) -> None:
+    """Encode the passages of documents, and write all."""
+    ids = [document.id for document in documents]
+    passages, texts = splitter.split(documents)
+    if texts:
+        writer.add_passages(ids, _encoded(encoder, texts, batch_size), passages, documents)
+    else:
+        writer.add_empty(ids, documents)
+
+
+def _encoded(encoder: Encoder | None, texts: list[str], batch_size: int) -> Encoding | list[str]:
+    """Texts as the index takes them."""
+    return texts if encoder is None else encoder.encode(texts, "document", batch_size=batch_size)
 
 
 def _checked(corpus: Iterable[Document]) -> Iterator[Document]:

@@ -7,28 +7,30 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 
 from sourcier.encodings import Encoding
-from sourcier.indexes import open_index, open_version
-from sourcier.indexes.directory import ModelReference, Version
-from sourcier.indexes.documents import FILE, DocumentStore
-from sourcier.retrieval.building import build, describe, kind_for
+from sourcier.indexes import open_index
+from sourcier.indexes.directory import Version, reading
+from sourcier.indexes.manifest import ModelReference, Splitting
+from sourcier.indexes.where import Where
+from sourcier.retrieval.building import Building, add, build, describe, kind_for
+from sourcier.retrieval.service import Service, documents_of
 from sourcier.types import Document, Encoder, Hits, SourcierError, has_content
 
 if TYPE_CHECKING:
-    from sourcier.indexes.base import IndexBase
+    from sourcier.indexes.index import Documents, Index
 
 #: Queries that are encoded and searched together, which bounds the memory of a large batch.
 _GROUP = 1024
 
 
-class Retriever:
+class Retriever(Service):
     """Answers texts with ranked documents. Threads can share one.
 
     `index` and `documents` are those of one version, which the retriever keeps whatever is written later;
@@ -37,23 +39,20 @@ class Retriever:
 
     def __init__(
         self,
-        index: IndexBase,
-        documents: DocumentStore | None,
+        index: Index,
         encoder: Encoder | None,
         *,
         model_folder: Path | None = None,
         device: str | None = None,
     ) -> None:
+        super().__init__()
         self.index = index
-        self.documents = documents
+        self.documents: Documents | None = index.documents
         self._encoder = encoder
         self._model_folder = model_folder
         self._device = device
         self._loading = threading.Lock()
         self._encoding = threading.Lock()
-        self._starting = threading.Lock()
-        self._worker: ThreadPoolExecutor | None = None
-        self._closed = False
 
     @classmethod
     def build(
@@ -63,8 +62,13 @@ class Retriever:
         path: str | os.PathLike[str],
         *,
         kind: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        passages: int | None = None,
+        overlap: int | None = None,
         batch_size: int = 32,
+        chunk: int = 1024,
         progress: bool = False,
+        resume: bool = False,
         save_model: bool = True,
     ) -> Self:
         """Encode a corpus, write an index of it into the folder `path`, and open it.
@@ -72,21 +76,28 @@ class Retriever:
         `model`: an encoder, the folder of a model, or None for `kind="bm25"`. `corpus`: documents, or what
         `Corpus.read` reads. The model goes into the folder too, so that it can be moved; without it (`save_model`
         False, or an encoder of your own that has no `save_pretrained`) the index is opened with `model=`.
-        An index that is there is replaced at the end; who reads it keeps it.
+        An index that is there is replaced at the end; who reads it keeps it. `settings`: those of the kind, see its
+        `Build`. `chunk` documents are encoded and put on disk at a time, which bounds the memory; `resume` goes on
+        with the chunks that a build of the same model and corpus left behind when it was stopped.
+        `passages`: cut each document into passages of so many tokens of the model, title included (words, where the
+        model is not one of ours), of which each repeats the last `overlap` of the one before (a quarter of a passage,
+        unless it is given); a document scores by its best passage. Documents are cut at the model's length otherwise.
         """
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, not {batch_size}")
+        for name, value in (("batch_size", batch_size), ("chunk", chunk)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
         encoder = _as_encoder(model, None)
         version = build(
             encoder,
             _as_corpus(corpus),
             path,
             kind=kind_for(encoder, kind),
-            batch_size=batch_size,
-            progress=progress,
+            settings=settings or {},
+            building=Building(batch_size=batch_size, chunk=chunk, progress=progress, resume=resume),
             save_model=save_model,
+            passages=_splitting(passages, overlap),
         )
-        return cls(open_index(version), _documents(version), encoder)
+        return cls(open_index(version), encoder)
 
     @classmethod
     def open(
@@ -95,19 +106,41 @@ class Retriever:
         *,
         model: Encoder | str | os.PathLike[str] | None = None,
         device: str | None = None,
-    ) -> Self:
+    ) -> Retriever:
         """Open the index in a folder. Its model is loaded at the first text, onto `device`, unless `model` is given."""
-        version = open_version(path)
         encoder = _as_encoder(model, device)
-        reference = version.manifest.model
-        if encoder is not None:
-            _refuse_other_model(encoder, version)
-        elif reference is not None and reference.folder is None:
-            raise SourcierError(
-                f"{path}: the {reference.name} that built this index is not kept in it: give it as model="
-            )
-        folder = version.root / reference.folder if reference and reference.folder else None
-        return cls(open_index(version), _documents(version), encoder, model_folder=folder, device=device)
+
+        def opened(version: Version) -> Retriever:
+            reference = version.manifest.model
+            if encoder is not None:
+                _refuse_other_model(encoder, version)
+            elif reference is not None and reference.folder is None:
+                raise SourcierError(
+                    f"{path}: the {reference.name} that built this index is not kept in it: give it as model="
+                )
+            folder = version.root / reference.folder if reference and reference.folder else None
+            return cls(open_index(version), encoder, model_folder=folder, device=device)
+
+        return reading(path, opened)
+
+    def add(
+        self,
+        corpus: Iterable[Document] | str | os.PathLike[str],
+        *,
+        batch_size: int = 32,
+        chunk: int = 1024,
+        progress: bool = False,
+        resume: bool = False,
+    ) -> Retriever:
+        """Add documents to the index on disk, and open the version that holds them; this one keeps its own.
+
+        A document whose id the index holds takes that one's place. The settings are those of `build`.
+        """
+        building = Building(batch_size=batch_size, chunk=chunk, progress=progress, resume=resume)
+        version = add(self.encoder, _as_corpus(corpus), self.index.root, building)
+        return type(self)(
+            open_index(version), self._encoder, model_folder=self._model_folder, device=self._device
+        )
 
     @property
     def encoder(self) -> Encoder | None:
@@ -118,63 +151,72 @@ class Retriever:
                     self._encoder = _load(self._model_folder, self._device)
         return self._encoder
 
-    def search(self, queries: Sequence[str] | Encoding, k: int = 10, documents: bool = False) -> Hits:
+    def search(
+        self,
+        queries: Sequence[str] | Encoding,
+        k: int = 10,
+        documents: bool = False,
+        *,
+        where: Where | str | None = None,
+        search: Any = None,
+    ) -> Hits:
         """The `k` best documents of each query, best first; all there are where that is fewer.
 
         A query without content (empty, or only punctuation) has no hits. Queries can also come encoded.
-        `documents`: put the documents themselves into the result.
+        `documents`: put the documents themselves into the result. `where`: only documents whose metadata pass this
+        filter, like "lang = 'de'". `search`: what trades speed for recall, the `Search` of the index's kind.
         """
         self._refuse_closed()
-        return self._answer(queries, k, documents)
+        return self._answer(queries, k, documents, where, search)
 
-    def submit(self, queries: Sequence[str] | Encoding, k: int = 10, documents: bool = False) -> Future[Hits]:
+    def submit(
+        self,
+        queries: Sequence[str] | Encoding,
+        k: int = 10,
+        documents: bool = False,
+        *,
+        where: Where | str | None = None,
+        search: Any = None,
+    ) -> Future[Hits]:
         """The same, computed in a thread of the retriever's own, one call after the other."""
-        with self._starting:
-            self._refuse_closed()
-            if self._worker is None:
-                self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="retriever")
-            return self._worker.submit(self._answer, queries, k, documents)
+        return self._later(self._answer, queries, k, documents, where, search)
 
-    def close(self) -> None:
-        """Finish what was submitted, and take no more searches."""
-        with self._starting:
-            self._closed = True
-            worker, self._worker = self._worker, None
-        if worker is not None:
-            worker.shutdown()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def _refuse_closed(self) -> None:
-        if self._closed:
-            raise SourcierError("this retriever is closed: open the index again")
-
-    def _answer(self, queries: Sequence[str] | Encoding, k: int, documents: bool) -> Hits:
+    def _answer(
+        self,
+        queries: Sequence[str] | Encoding,
+        k: int,
+        documents: bool,
+        where: Where | str | None,
+        search: Any,
+    ) -> Hits:
         if isinstance(queries, get_args(Encoding)):
-            hits = self.index.search(queries, k)
+            hits = self.index.search(queries, k, where=where, search=search)
         else:
-            hits = self._search_texts(_checked_texts(queries), k)
+            hits = self._search_texts(_checked_texts(queries), k, where, search)
         if documents:
-            hits.documents = self._documents_of(hits)
+            hits.documents = documents_of(hits, self.documents)
         return hits
 
-    def _search_texts(self, texts: Sequence[str], k: int) -> Hits:
-        """Search with the texts that have content; the others keep empty rows."""
-        from sourcier.indexes.ranking import checked_depth
-
-        shape = (len(texts), min(checked_depth(k), len(self.index)))
-        hits = Hits(
-            np.full(shape, None, dtype=object), np.full(shape, -np.inf, dtype=np.float32), self.index.version
-        )
+    def _search_texts(self, texts: Sequence[str], k: int, where: Where | str | None, search: Any) -> Hits:
+        """Search with the texts that have content, some at a time; the others keep empty rows."""
         asked = [row for row, text in enumerate(texts) if has_content(text)]
-        for start in range(0, len(asked), _GROUP):
-            rows = asked[start : start + _GROUP]
-            found = self.index.search(self._encode([texts[row] for row in rows]), k)
-            hits.ids[rows], hits.scores[rows] = found.ids, found.scores
+        found = [
+            self.index.search(self._encode([texts[row] for row in rows]), k, where=where, search=search)
+            for rows in (asked[start : start + _GROUP] for start in range(0, len(asked), _GROUP))
+        ]
+        depth = found[0].ids.shape[1] if found else self.index.depth(k, where)
+        hits = Hits(
+            np.full((len(texts), depth), None, dtype=object),
+            np.full((len(texts), depth), -np.inf, dtype=np.float32),
+            self.index.version,
+        )
+        if found:
+            hits.ids[asked] = np.concatenate([part.ids for part in found])
+            hits.scores[asked] = np.concatenate([part.scores for part in found])
+        if found and found[0].passages is not None:
+            hits.passages = np.full((len(texts), depth, 2), -1, dtype=np.int64)
+            hits.passages[asked] = np.concatenate([part.passages for part in found])
+        hits.short = (hits.counts < depth) & np.isin(np.arange(len(texts)), asked)
         return hits
 
     def _encode(self, texts: list[str]) -> Encoding | list[str]:
@@ -186,13 +228,13 @@ class Retriever:
         with self._encoding:
             return encoder.encode(texts, "query")
 
-    def _documents_of(self, hits: Hits) -> list[list[Document]]:
-        if self.documents is None:
-            raise SourcierError("the index holds no documents: it was built from encodings alone")
-        return [
-            self.documents.get([str(identifier) for identifier in row[:count]])
-            for row, count in zip(hits.ids, hits.counts, strict=True)
-        ]
+
+def _splitting(passages: int | None, overlap: int | None) -> Splitting | None:
+    if passages is None:
+        if overlap is not None:
+            raise ValueError(f"overlap={overlap} is one of passages: give passages=, their size")
+        return None
+    return Splitting(size=passages, overlap=passages // 4 if overlap is None else overlap)
 
 
 def _checked_texts(queries: object) -> Sequence[str]:
@@ -227,10 +269,6 @@ def _as_corpus(corpus: Iterable[Document] | str | os.PathLike[str]) -> Iterable[
 
         return Corpus.read(Path(corpus))
     return corpus
-
-
-def _documents(version: Version) -> DocumentStore | None:
-    return DocumentStore(version.folder) if (version.folder / FILE).is_file() else None
 
 
 def _refuse_other_model(encoder: Encoder, version: Version) -> None:

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import track
 
 from sourcier.data.examples import Examples
-from sourcier.indexes.documents import DocumentStore
+from sourcier.indexes.index import Documents
 from sourcier.retrieval.retriever import Retriever
 from sourcier.train.negatives import Rules, choose, generator, in_order, matching
 from sourcier.types import SourcierError, has_content
@@ -107,7 +107,7 @@ def with_negatives(examples: Examples, negatives: Sequence[tuple[str, ...]]) -> 
 class _Miner:
     """Chooses the negatives of one row after another, and counts what it meets."""
 
-    def __init__(self, documents: DocumentStore, examples: Examples, rules: Rules, progress: bool) -> None:
+    def __init__(self, documents: Documents, examples: Examples, rules: Rules, progress: bool) -> None:
         self.report = MiningReport(rows=len(examples))
         self._documents = documents
         self._examples = examples
@@ -170,7 +170,7 @@ def _distinct(texts: Iterable[str], count: int) -> list[str]:
     return list(chosen)
 
 
-def _ids_of(texts: set[str], documents: DocumentStore, progress: bool) -> dict[str, list[str]]:
+def _ids_of(texts: set[str], documents: Documents, progress: bool) -> dict[str, list[str]]:
     """The ids of the documents with these texts, in one pass over the index."""
     ids: dict[str, list[str]] = {}
     reading = track(

@@ -64,9 +64,10 @@ def remine(task: Task) -> None:
     ]
     mined = Examples(rows, name=examples.name)
     if task.teacher is not None:
-        from sourcier.train.teacher import CrossEncoder
+        from sourcier.models.cross_encoder import CrossEncoder
+        from sourcier.train.teacher import scored
 
-        mined = CrossEncoder(task.teacher, device=task.device).scored(mined)
+        mined = scored(mined, CrossEncoder(task.teacher, device=task.device))
     mined.to_jsonl(output)
     sync(output)
     sync(output.parent)

@@ -16,7 +16,8 @@ from transformers import (
 )
 
 from sourcier.data.examples import Example, Examples
-from sourcier.train.teacher import CrossEncoder
+from sourcier.models.cross_encoder import CrossEncoder
+from sourcier.train.teacher import scored
 from sourcier.types import SourcierError
 
 POSITIONS = 24
@@ -82,7 +83,7 @@ def test_a_row_gets_the_score_of_its_positive_and_then_of_each_negative(teacher:
     encoder = CrossEncoder(teacher)
     examples = Examples([Example("water", "well", ("rain", "sea")), Example("read", "page", ())])
     expected = encoder.scores([("water", "well"), ("water", "rain"), ("water", "sea"), ("read", "page")])
-    first, second = encoder.scored(examples)
+    first, second = scored(examples, encoder)
     assert first.scores == pytest.approx(expected[:3].tolist(), abs=1e-6)
     assert second.scores == pytest.approx(expected[3:].tolist(), abs=1e-6)
 

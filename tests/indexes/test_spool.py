@@ -1,0 +1,125 @@
+"""An unfinished build goes on where it was, ends as one that was never stopped, and refuses to become another one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sourcier.encodings import DenseVectors
+from sourcier.indexes import open_version
+from sourcier.retrieval.retriever import Retriever
+from sourcier.types import Document, SourcierError
+
+CORPUS = [Document(f"d{number}", "rain " * (number % 7 + 1), metadata={"n": number}) for number in range(50)]
+
+
+class Lengths:
+    """An encoder whose vectors are made from the length of a text; it fails once after some texts."""
+
+    family = "dense"
+
+    def __init__(self, limit: int = 10**9) -> None:
+        self.encoded: list[str] = []
+        self.limit = limit
+
+    def encode(
+        self, texts: Sequence[str], side: str, *, batch_size: int = 32, progress: bool = False
+    ) -> DenseVectors:
+        if len(self.encoded) + len(texts) > self.limit:
+            raise KeyboardInterrupt
+        self.encoded += texts
+        return DenseVectors(np.array([[len(text), 1] for text in texts], dtype=np.float32))
+
+
+def build(folder: Path, encoder: Lengths, corpus: Sequence[Document] = CORPUS, **options: Any) -> None:
+    Retriever.build(encoder, corpus, folder, chunk=options.pop("chunk", 10), **options).close()
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    """A build that was interrupted after three chunks of five."""
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path / "index", Lengths(limit=35))
+    return tmp_path / "index"
+
+
+def test_a_resumed_build_ends_as_one_that_was_not_stopped(stopped: Path, tmp_path: Path) -> None:
+    encoder = Lengths()
+    build(stopped, encoder, resume=True)
+    build(tmp_path / "straight", Lengths())
+    assert len(encoder.encoded) == 20
+    assert files(stopped) == files(tmp_path / "straight")
+
+
+def test_without_resume_a_build_begins_anew(stopped: Path) -> None:
+    encoder = Lengths()
+    build(stopped, encoder)
+    assert len(encoder.encoded) == 50
+
+
+def test_resuming_what_was_never_begun_is_a_build(tmp_path: Path) -> None:
+    build(tmp_path, Lengths(), resume=True)
+    assert open_version(tmp_path).manifest.documents == 50
+
+
+def test_chunks_are_gone_when_the_index_is_there(tmp_path: Path) -> None:
+    build(tmp_path, Lengths())
+    assert not (tmp_path / "building").exists()
+
+
+def test_other_settings_cannot_go_on(stopped: Path) -> None:
+    with pytest.raises(
+        SourcierError, match=r"plan\.json: the unfinished build has chunk 10, and this one 20"
+    ):
+        build(stopped, Lengths(), chunk=20, resume=True)
+
+
+def test_another_model_cannot_go_on(stopped: Path) -> None:
+    class Others(Lengths):
+        pass
+
+    with pytest.raises(SourcierError, match=r"has model .*Lengths.*, and this one .*Others"):
+        build(stopped, Others(), resume=True)
+
+
+def test_another_corpus_cannot_go_on(stopped: Path) -> None:
+    corpus = [*CORPUS[:14], Document("other", "rain"), *CORPUS[15:]]
+    with pytest.raises(
+        SourcierError, match="row 14: the unfinished build has 'd14' there and the corpus has 'other'"
+    ):
+        build(stopped, Lengths(), corpus, resume=True)
+
+
+def test_a_refused_resume_loses_nothing(stopped: Path) -> None:
+    with pytest.raises(SourcierError):
+        build(stopped, Lengths(), chunk=20, resume=True)
+    encoder = Lengths()
+    build(stopped, encoder, resume=True)
+    assert len(encoder.encoded) == 20
+
+
+def test_a_bad_row_late_in_the_corpus_costs_no_encoding(tmp_path: Path) -> None:
+    """The corpus is mended, and the build goes on."""
+    with pytest.raises(SourcierError, match="row 45"):
+        build(tmp_path, Lengths(), [*CORPUS[:45], Document("x", None), *CORPUS[46:]])  # type: ignore[arg-type]
+    encoder = Lengths()
+    build(tmp_path, encoder, resume=True)
+    assert len(encoder.encoded) == 10
+
+
+def test_adding_can_go_on_too(tmp_path: Path) -> None:
+    build(tmp_path, Lengths(), CORPUS[:20])
+    more = [Document(f"m{number}", "water") for number in range(30)]
+    with pytest.raises(KeyboardInterrupt):
+        Retriever.open(tmp_path, model=Lengths(limit=15)).add(more, chunk=10)
+    encoder = Lengths()
+    grown = Retriever.open(tmp_path, model=encoder).add(more, chunk=10, resume=True)
+    assert (len(encoder.encoded), len(grown.index)) == (20, 50)
