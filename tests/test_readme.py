@@ -62,7 +62,7 @@ def test_the_lines_of_the_readme(folder: Path) -> None:
         assert program == "sourcier"
         sourcier(folder, *arguments, *(["--limit", "60"] if arguments[0] == "corpus" else []))
 
-    (folder / "script.py").write_text(block("From Python").replace('output="run"', 'output="run-python"'))
+    (folder / "script.py").write_text(block("From Python"))
     run(folder, sys.executable, "script.py")
 
     output = "run"

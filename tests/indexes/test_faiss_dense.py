@@ -141,3 +141,15 @@ def test_one_thread_builds_the_same_graph(tmp_path: Path) -> None:
         write("dense-hnsw", tmp_path / name)
     ours, again = (tmp_path / name / "segments" / "000001" / "kind" / "index.faiss" for name in "ab")
     assert ours.read_bytes() == again.read_bytes()
+
+
+@every_kind
+def test_a_filter_that_leaves_documents_far_from_the_query(kind: str, tmp_path: Path) -> None:
+    """None of the nearest passes: what a search among neighbours would look at first."""
+    segment = write(kind, tmp_path).parts[0].segment
+    query = ASKED[:1]
+    allowed = np.ones(COUNT, dtype=bool)
+    allowed[np.argsort(-SCORES[0])[: COUNT * 8 // 10]] = False
+    ranked = segment.best(segment.checked(query), 10, allowed, segment.Search())
+    kept = np.where(allowed, SCORES[0], -np.inf)
+    assert ranked.rows[0].tolist() == np.argsort(-kept, kind="stable")[:10].tolist()

@@ -308,7 +308,7 @@ def _description(path: str) -> Output:
         "bytes": sum(file.bytes for file in manifest.files.values()),
     }
     rows = [
-        {"index": name, path: _cell(value)}
+        {"": name, path: _cell(value)}
         for name, value in values.items()
         if name != "index" and value not in (None, {})
     ]

@@ -64,11 +64,14 @@ class FaissSegment(DenseSegment):
         if self.index is None or few or not len(queries):
             return super().best(queries, depth, allowed, search)
         refuse_overflow(rounding(queries.shape[1]) * self._largest_norm * norms(queries))
-        count = min(self.candidates * max(depth, 10), len(self))
-        _, found = self.index.search(queries, count, params=self._parameters(search, count, allowed))
-        rows = np.where(found < 0, 0, found)
-        scores = np.where(found < 0, np.float32(-np.inf), pair_scores(queries, self.vectors, rows))
-        ranked = in_order(np.where(found < 0, -1, rows), scores)
+        share = 1.0 if allowed is None else np.count_nonzero(allowed) / len(allowed)
+        count = min(int(max(self.candidates * depth, 32) / share), len(self))
+        _, found = self.index.search(queries, count, params=self._parameters(search, count))
+        # A filter is applied here: faiss, given one, finds few where the documents that pass lie far from the query.
+        kept = found >= 0 if allowed is None else (found >= 0) & allowed[found]
+        rows = np.where(kept, found, 0)
+        scores = np.where(kept, pair_scores(queries, self.vectors, rows), np.float32(-np.inf))
+        ranked = in_order(np.where(kept, rows, -1), scores)
         ranked = Ranked(ranked.rows[:, :depth].copy(), ranked.scores[:, :depth].copy())
         short = np.flatnonzero(~np.isfinite(ranked.scores).all(axis=1))
         if len(short):
@@ -82,7 +85,7 @@ class FaissSegment(DenseSegment):
         """A faiss index of all vectors; their size and the length of the longest."""
 
     @abstractmethod
-    def _parameters(self, search: Any, count: int, allowed: np.ndarray | None) -> faiss.SearchParameters:
+    def _parameters(self, search: Any, count: int) -> faiss.SearchParameters:
         """The settings of one search."""
 
 
@@ -144,15 +147,8 @@ class HnswSegment(FaissSegment):
         flat: np.ndarray = faiss.rev_swig_ptr(storage.get_xb(), storage.ntotal * storage.d)
         return flat.reshape(storage.ntotal, storage.d)
 
-    def _parameters(
-        self, search: HnswSearch, count: int, allowed: np.ndarray | None
-    ) -> faiss.SearchParametersHNSW:
-        ef = max(search.ef, count)
-        if allowed is None:
-            return faiss.SearchParametersHNSW(efSearch=ef)
-        # Documents that a filter leaves out take places in the list of candidates.
-        share = np.count_nonzero(allowed) / len(allowed)
-        return faiss.SearchParametersHNSW(efSearch=int(ef / share), sel=_selector(allowed))
+    def _parameters(self, search: HnswSearch, count: int) -> faiss.SearchParametersHNSW:
+        return faiss.SearchParametersHNSW(efSearch=max(search.ef, count))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,18 +206,9 @@ class IvfPqSegment(FaissSegment):
         index.train(np.ascontiguousarray(vectors[np.linspace(0, len(vectors) - 1, wanted).astype(np.int64)]))
         return index
 
-    def _parameters(
-        self, search: IvfPqSearch, count: int, allowed: np.ndarray | None
-    ) -> faiss.SearchParametersIVF:
+    def _parameters(self, search: IvfPqSearch, count: int) -> faiss.SearchParametersIVF:
         assert self.index is not None
-        probes = min(search.probes, self.index.nlist)
-        if allowed is None:
-            return faiss.SearchParametersIVF(nprobe=probes)
-        return faiss.SearchParametersIVF(nprobe=probes, sel=_selector(allowed))
-
-
-def _selector(allowed: np.ndarray) -> faiss.IDSelectorBitmap:
-    return faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
+        return faiss.SearchParametersIVF(nprobe=min(search.probes, self.index.nlist))
 
 
 def _divisor(number: int, wanted: int) -> int:
