@@ -114,6 +114,13 @@ def test_fused_retrievers(bm25: Retriever, tmp_path: Path) -> None:
         dense.search(["rain"])
 
 
+def test_what_was_submitted_is_done_before_the_end(bm25: Retriever) -> None:
+    fused = Fused([bm25])
+    waiting = [fused.submit(["rain"], k=1) for _ in range(20)]
+    fused.close()
+    assert [len(one.result()) for one in waiting] == [1] * 20
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_scores_are_those_of_an_index(kind: Kind) -> None:
     random = np.random.default_rng(0)

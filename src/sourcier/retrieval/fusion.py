@@ -10,14 +10,13 @@ first stand in the rankings, the first ranking before the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future
 from typing import Any, Literal
 
 import numpy as np
 
 from sourcier.indexes.ranking import checked_depth
 from sourcier.indexes.where import Where
-from sourcier.retrieval.service import Service, passages_of
+from sourcier.retrieval.service import Stage, passages_of
 from sourcier.types import EMPTY_SCORE, Document, Hits
 
 Method = Literal["reciprocal", "weighted"]
@@ -38,7 +37,7 @@ def weighted_scores(rankings: Sequence[Hits], k: int, *, weights: Sequence[float
     return _fused(rankings, k, weights, _spread)
 
 
-class Fused(Service):
+class Fused(Stage):
     """A retriever over others. Closing it closes them. `depth`: hits that each is asked for, at least `k`."""
 
     def __init__(
@@ -49,7 +48,7 @@ class Fused(Service):
         weights: Sequence[float] | None = None,
         depth: int = 100,
     ) -> None:
-        super().__init__()
+        super().__init__(retrievers)
         if not retrievers:
             raise ValueError("there is nothing to fuse: give retrievers")
         if method not in ("reciprocal", "weighted"):
@@ -60,16 +59,8 @@ class Fused(Service):
         self._fuse = reciprocal_rank if method == "reciprocal" else weighted_scores
         self._weights, self._depth = weights, depth
 
-    def search(
-        self,
-        queries: Sequence[str],
-        k: int = 10,
-        documents: bool = False,
-        *,
-        where: Where | str | None = None,
-    ) -> Hits:
+    def _answer(self, queries: Sequence[str], k: int, documents: bool, where: Where | str | None) -> Hits:
         """The `k` best documents of each query by what all retrievers say of them."""
-        self._refuse_closed()
         k = checked_depth(k)
         found = [
             one.search(queries, k=max(k, self._depth), documents=documents, where=where)
@@ -86,22 +77,6 @@ class Fused(Service):
             }
             hits.documents = [[known[hit.id] for hit in row] for row in hits]
         return hits
-
-    def submit(
-        self,
-        queries: Sequence[str],
-        k: int = 10,
-        documents: bool = False,
-        *,
-        where: Where | str | None = None,
-    ) -> Future[Hits]:
-        """The same, computed in a thread of the retriever's own."""
-        return self._later(self.search, queries, k, documents, where=where)
-
-    def close(self) -> None:
-        super().close()
-        for one in self.retrievers:
-            one.close()
 
 
 def _fused(rankings: Sequence[Hits], k: int, weights: Sequence[float] | None, value: Any) -> Hits:

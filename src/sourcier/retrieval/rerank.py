@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future
 from itertools import chain
 from typing import Any, Protocol, Union, runtime_checkable
 
@@ -20,7 +19,7 @@ import numpy as np
 from sourcier.indexes.ranking import checked_depth
 from sourcier.indexes.where import Where
 from sourcier.retrieval.scoring import scores
-from sourcier.retrieval.service import Service, passages_of, ranked
+from sourcier.retrieval.service import Stage, passages_of, ranked
 from sourcier.types import EMPTY_SCORE, Document, Encoder, Hit, Hits, has_content
 
 #: Queries whose candidates are encoded together, which bounds the memory.
@@ -34,7 +33,7 @@ class PairScorer(Protocol):
     def scores(self, pairs: Sequence[tuple[str, str]], *, progress: bool = False) -> np.ndarray: ...
 
 
-class Reranked(Service):
+class Reranked(Stage):
     """A retriever that asks another one for `candidates` documents and puts them in the order of `scorer`.
 
     Documents that the first stage did not find stay out. Closing it closes the first stage.
@@ -43,7 +42,7 @@ class Reranked(Service):
     def __init__(
         self, first: Any, scorer: Union[Encoder, PairScorer], *, candidates: int = 100, batch_size: int = 32
     ) -> None:
-        super().__init__()
+        super().__init__([first])
         if candidates < 1 or batch_size < 1:
             raise ValueError(f"candidates={candidates}, batch_size={batch_size}: give at least 1")
         self.first = first
@@ -52,19 +51,11 @@ class Reranked(Service):
         self.batch_size = batch_size
         self._scoring = threading.Lock()
 
-    def search(
-        self,
-        queries: Sequence[str],
-        k: int = 10,
-        documents: bool = False,
-        *,
-        where: Where | str | None = None,
-    ) -> Hits:
+    def _answer(self, queries: Sequence[str], k: int, documents: bool, where: Where | str | None) -> Hits:
         """The `k` best of the candidates of each query; equal scores in the order of the first stage.
 
         Of a document that was indexed in passages the best one is scored again. Documents without content stay last.
         """
-        self._refuse_closed()
         k = checked_depth(k)
         found = self.first.search(queries, k=max(k, self.candidates), documents=True, where=where)
         rows = list(found)
@@ -81,21 +72,6 @@ class Reranked(Service):
             known = {hit.id: hit.document for row in rows for hit in row if hit.document is not None}
             hits.documents = [[known[hit.id] for hit in row] for row in hits]
         return hits
-
-    def submit(
-        self,
-        queries: Sequence[str],
-        k: int = 10,
-        documents: bool = False,
-        *,
-        where: Where | str | None = None,
-    ) -> Future[Hits]:
-        """The same, computed in a thread of the retriever's own."""
-        return self._later(self.search, queries, k, documents, where=where)
-
-    def close(self) -> None:
-        super().close()
-        self.first.close()
 
     def _scores(self, queries: Sequence[str], rows: Sequence[Sequence[Hit]]) -> list[np.ndarray]:
         """The scores of each query's candidates. A few queries at a time: their candidates are many texts."""

@@ -1,14 +1,16 @@
-"""What retrievers over other retrievers share: submitting, closing, documents of hits."""
+"""What retrievers share: searches that are wanted later, an end, documents of hits; and what those over others do."""
 
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Self
 
 import numpy as np
 
+from sourcier.indexes.where import Where
 from sourcier.types import Document, Hits, SourcierError
 
 
@@ -45,6 +47,46 @@ class Service:
     def _refuse_closed(self) -> None:
         if self._closed:
             raise SourcierError("this retriever is closed: open the index again")
+
+
+class Stage(Service, ABC):
+    """A retriever that has its hits from other retrievers. Closing it closes them, once what was submitted is done."""
+
+    def __init__(self, below: Sequence[Any]) -> None:
+        super().__init__()
+        self._below = below
+
+    def search(
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        documents: bool = False,
+        *,
+        where: Where | str | None = None,
+    ) -> Hits:
+        """The `k` best documents of each query, with the documents themselves if asked for, of those that pass."""
+        self._refuse_closed()
+        return self._answer(queries, k, documents, where)
+
+    def submit(
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        documents: bool = False,
+        *,
+        where: Where | str | None = None,
+    ) -> Future[Hits]:
+        """The same, computed in a thread of the retriever's own, one call after the other."""
+        return self._later(self._answer, queries, k, documents, where)
+
+    def close(self) -> None:
+        super().close()
+        for one in self._below:
+            one.close()
+
+    @abstractmethod
+    def _answer(self, queries: Sequence[str], k: int, documents: bool, where: Where | str | None) -> Hits:
+        """What `search` gives, also for what was submitted before the end."""
 
 
 def documents_of(hits: Hits, store: Any) -> list[list[Document]]:
