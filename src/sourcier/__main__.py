@@ -1,8 +1,6 @@
 """`python -m sourcier`: the command line, for launchers such as torchrun."""
 
-import sys
-
-from sourcier.cli import main
+from sourcier.cli import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

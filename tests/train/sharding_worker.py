@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from equivalence_worker import Case, Models, alone, build_step, rows_of, share
 from torch import nn
 
@@ -23,7 +22,7 @@ from sourcier.data.collections import read_beir
 from sourcier.data.examples import Examples
 from sourcier.models import FAMILIES
 from sourcier.models.dense import Dense
-from sourcier.train.processes import prepare, start
+from sourcier.train.processes import leave, prepare, start
 from sourcier.train.sharding import PlainModel, is_sharded
 from sourcier.train.step import Collator
 from sourcier.train.trainer import Trainer
@@ -117,7 +116,7 @@ def main(base: str, output: str) -> None:
         train(Path(base), folder / "stopped", stop=4, sharded=True)
     train(Path(base), folder / "stopped", resume=True, sharded=True)
     train(Path(base), folder / "adapted", sharded=True, lora_rank=2)
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from sourcier.data.examples import Example, Examples
 from sourcier.models.splade import Splade
 from sourcier.train import objectives
+from sourcier.train.processes import leave
 from sourcier.train.settings import Settings
 from sourcier.train.step import TrainingStep
 from sourcier.train.verify import Verdict, verify
@@ -46,7 +47,7 @@ def main(base: str, output: str, fault: str) -> None:
     if os.environ["RANK"] == "0":
         told = {"line": str(found), "holds": found.holds, "different": found.worst.different}
         Path(output).write_text(json.dumps(told))
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,6 @@ Standard output holds the result alone, as text or (`--json`) as one JSON object
 error. Exit status: 0 done, 1 failed, 2 wrong use, 130 interrupted. An error is one line; `--debug` shows its traceback.
 """
 
-from sourcier.cli.entry import main
+from sourcier.cli.entry import main, run
 
-__all__ = ["main"]
+__all__ = ["main", "run"]

@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from typing import NoReturn
 
 import sourcier
 from sourcier.cli import corpus, diagnosing, indexing, mining, searching, training, verify
@@ -31,6 +32,16 @@ EXTRAS = {
     **dict.fromkeys(("torch", "transformers", "accelerate", "safetensors", "peft"), "train"),
     **dict.fromkeys(("faiss", "numba", "bm25s", "ir_measures"), "index"),
 }
+
+
+def run() -> NoReturn:
+    """Run the command of this process' arguments, and end with its exit status."""
+    status = main()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "torch.distributed" in sys.modules:
+        from sourcier.train.processes import leave
+
+        leave(status)
+    sys.exit(status)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -82,8 +82,6 @@ def add_record_flags(parser: Parser, arguments: Sequence[str]) -> None:
 
 def train(settings: Any) -> Output:
     """Train a model; its best state on dev is left in RUN/best, the last one in RUN/last."""
-    from accelerate import PartialState
-
     from sourcier.data.examples import read_examples
     from sourcier.train.processes import OtherFailed
     from sourcier.train.record import new_model
@@ -104,7 +102,6 @@ def train(settings: Any) -> Output:
         result = config.build(model, examples, dev, record).run(resume=settings.resume)
     except OtherFailed:
         raise SystemExit(1) from None  # the process that failed says why
-    PartialState().destroy_process_group()
     return _output(result)
 
 

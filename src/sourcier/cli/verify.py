@@ -35,15 +35,12 @@ def add_flags(parser: Parser, arguments: Sequence[str]) -> None:
 
 def verify(settings: Any) -> Output:
     """Compare N processes with one on a few rows of the data; unequal is a failure."""
-    from accelerate import PartialState
-
     from sourcier.train.launch import in_processes, launched
 
     settings.output, settings.resume = "", False  # nothing is written
     record = read_record(settings)
     if launched():
         verdict = verdict_here(record, settings.dtype)
-        PartialState().destroy_process_group()
     else:
         note(f"starting {settings.processes} processes …")
         verdict = in_processes(verdict_here, record, settings.dtype, processes=settings.processes)
