@@ -352,6 +352,8 @@ class TestTraining:
         finished = run("train", "--resume", "--output", tmp_path / "run")
         assert finished.status == 0, finished.err
         assert f"{tmp_path / 'run'} was finished before: 2 steps" in finished.out
+        refused = run("train", "--resume", "--output", tmp_path / "run", "--learning-rate", "2e-3")
+        assert "the run began with learning_rate=0.001, not 0.002" in refused.err
 
     @pytest.mark.parametrize("name", ["base", "data"])
     def test_what_neither_flag_nor_file_names_is_missing(self, run: Run, tmp_path: Path, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from tiny import tiny_model
 
 from sourcier.config import write_yaml
 from sourcier.models.dense import Dense
-from sourcier.train.record import Origin, RunRecord, model_at_start, new_model
+from sourcier.train.record import Origin, RunRecord, check_alike, model_at_start, new_model
 from sourcier.train.settings import Settings
 from sourcier.types import SourcierError
 
@@ -22,6 +23,29 @@ def base(tmp_path: Path) -> str:
 
 def record(model: Dense, base: str | None) -> RunRecord:
     return RunRecord.of(Origin(base=base, data="docs"), model, Settings(output="run", seed=3))
+
+
+def run_of(model: Dense, data: str = "docs", **settings: Any) -> RunRecord:
+    return RunRecord.of(Origin(base=None, data=data), model, Settings(**{"output": "run"} | settings))
+
+
+def test_processes_of_one_run_have_the_same_settings(base: str) -> None:
+    model = new_model("dense", base, {}, seed=0)
+    with pytest.raises(SourcierError, match=r"process 1 was started with learning_rate=0.5, process 0 with"):
+        check_alike([run_of(model), run_of(model, learning_rate=0.5)], "ee")
+
+
+def test_processes_of_one_run_have_the_same_model(base: str) -> None:
+    model, other = (new_model("dense", base, {"dimension": size}, seed=0) for size in (4, 8))
+    with pytest.raises(
+        SourcierError, match="process 2 was started with dimension=8, process 0 with dimension=4"
+    ):
+        check_alike([run_of(model), run_of(model), run_of(other)], "eee")
+
+
+def test_processes_of_one_run_may_have_other_paths(base: str) -> None:
+    model = new_model("dense", base, {}, seed=0)
+    check_alike([run_of(model), run_of(model, data="/mnt/docs", output="/mnt/run")], "ee")
 
 
 def test_the_model_at_the_start_has_the_head_that_was_drawn(base: str, tmp_path: Path) -> None:

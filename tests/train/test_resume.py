@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
+import re
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from torch import Tensor
-from toy import Table, letters
+from toy import NOTHING, Table, letters
 
 from sourcier.data.examples import Examples
 from sourcier.models.representations import TermWeightRepresentation
@@ -24,7 +28,8 @@ from sourcier.train.standing import Standing
 from sourcier.train.state import RunState
 from sourcier.train.step import TrainingStep
 from sourcier.train.trainer import Trainer
-from sourcier.types import SourcierError
+from sourcier.train.validation import Part
+from sourcier.types import Document, SourcierError
 
 #: Figures that tell the time, which no two runs share.
 CLOCK = ("seconds", "examples_per_second")
@@ -59,6 +64,25 @@ def new_trainer(output: Path, examples: Examples | None = None, **settings: Any)
         "step": step,
     }
     return Trainer.Config(output=str(output), **given | settings).build(Terms(), examples or letters(10))
+
+
+def with_dev(output: Path) -> Trainer:
+    """For evaluations that `script_dev` tells what to find."""
+    return Trainer(new_trainer(output).config, Terms(), letters(10), dev=SimpleNamespace())  # type: ignore[arg-type]
+
+
+def script_dev(monkeypatch: pytest.MonkeyPatch, found: dict[int, float], part: Part = NOTHING) -> None:
+    """Has the evaluation after so many steps find that, and any other 0.2."""
+
+    class Scripted:
+        def __init__(self, part: Part, metric: str) -> None:
+            self.part = part
+
+        def __call__(self, model: Terms) -> float:
+            return found.get(len(model.noted) // 2, 0.2)
+
+    monkeypatch.setattr("sourcier.train.trainer.take_part", lambda dev, **settings: part)
+    monkeypatch.setattr("sourcier.train.trainer.Validation", Scripted)
 
 
 def kill_after(step: int, trainer: Trainer, *, resume: bool = False) -> None:
@@ -195,23 +219,10 @@ def test_the_model_of_the_best_evaluation_outlives_a_stop(
 ) -> None:
     """Dev is best at step 4; what is left of an evaluation after the state does not count."""
 
-    class Scripted:
-        part = type("Part", (), {"extent": "nothing"})
-
-        def __init__(self, *ignored: Any) -> None:
-            pass
-
-        def __call__(self, model: Terms) -> float:
-            made = len(model.noted) // 2
-            return {0: 0.1, 4: 0.9}.get(made, 0.2)
-
-    monkeypatch.setattr("sourcier.train.trainer.take_part", lambda dev, **settings: None)
-    monkeypatch.setattr("sourcier.train.trainer.Validation", Scripted)
-    dev: Any = object()
-    trainer = new_trainer(tmp_path)
-    kill_after(7, Trainer(trainer.config, Terms(), letters(10), dev))
+    script_dev(monkeypatch, {0: 0.1, 4: 0.9})
+    kill_after(7, with_dev(tmp_path))
     at_four = weights(tmp_path, "best")
-    result = Trainer(trainer.config, Terms(), letters(10), dev).run(resume=True)
+    result = with_dev(tmp_path).run(resume=True)
     assert (result.best, result.best_step) == (0.9, 4)
     assert torch.equal(weights(tmp_path, "best"), at_four)
 
@@ -260,11 +271,47 @@ class TestWhatIsRefused:
         with pytest.raises(SourcierError, match="holds no run"):
             new_trainer(tmp_path).run(resume=True)
 
-    def test_a_state_that_is_cut_short(self, stopped: Path) -> None:
-        (path,) = stopped.glob("state/step-*/optimizer.pt")
-        path.write_bytes(path.read_bytes()[:-100])
-        with pytest.raises(SourcierError, match=r"optimizer\.pt: cannot be read"):
+    @pytest.mark.parametrize("name", ["weights.safetensors", "optimizer.pt", "run.pt"])
+    @pytest.mark.parametrize("damage", ["cut", "flipped"])
+    def test_a_damaged_state(self, stopped: Path, name: str, damage: str) -> None:
+        (path,) = stopped.glob(f"state/step-*/{name}")
+        whole = path.read_bytes()
+        middle = len(whole) // 2
+        flipped = bytes([whole[middle] ^ 1])
+        path.write_bytes(whole[:-1] if damage == "cut" else whole[:middle] + flipped + whole[middle + 1 :])
+        with pytest.raises(SourcierError, match=re.escape(name) + ": is damaged"):
             new_trainer(stopped).run(resume=True)
+
+    def test_a_state_whose_sums_are_cut_short(self, stopped: Path) -> None:
+        (path,) = stopped.glob("state/step-*/sums.json")
+        path.write_bytes(path.read_bytes()[:100])
+        with pytest.raises(SourcierError, match=r"sums\.json: is damaged"):
+            new_trainer(stopped).run(resume=True)
+
+    @pytest.mark.parametrize("pointer", [None, "", "step-000000009\n", "../../elsewhere\n", "\udcff"])
+    def test_a_pointer_that_is_damaged_or_lost_costs_no_state(
+        self, stopped: Path, pointer: str | None
+    ) -> None:
+        current = stopped / "state" / "CURRENT"
+        expected = current.read_text()
+        before = sorted(stopped.rglob("*"))
+        if pointer is None:
+            current.unlink()
+        else:
+            current.write_text(pointer, errors="surrogateescape")
+        with pytest.raises(SourcierError, match=rf"CURRENT: .* \({expected.strip()}\)"):
+            new_trainer(stopped).run(resume=True)
+        current.write_text(expected)
+        assert sorted(stopped.rglob("*")) == before
+        assert new_trainer(stopped).run(resume=True).steps == 15
+
+    def test_another_dev(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Figures on one part cannot be compared with figures on another."""
+        script_dev(monkeypatch, {}, NOTHING)
+        kill_after(5, with_dev(tmp_path))
+        script_dev(monkeypatch, {}, replace(NOTHING, documents=[Document("d1", "water")]))
+        with pytest.raises(SourcierError, match="dev is not what the run was measured on"):
+            with_dev(tmp_path).run(resume=True)
 
     def test_without_resume_the_message_names_it(self, stopped: Path) -> None:
         with pytest.raises(SourcierError, match="--resume"):
@@ -285,6 +332,37 @@ def test_with_workers_that_prepare_batches_ahead(tmp_path: Path) -> None:
     kill_after(7, new_trainer(tmp_path / "run", workers=1, save_every=3))
     new_trainer(tmp_path / "run", workers=1, save_every=3).run(resume=True)
     assert torch.equal(weights(tmp_path / "run"), weights(tmp_path / "straight"))
+
+
+class TestARunThatIsOver:
+    @pytest.fixture
+    def over(self, tmp_path: Path) -> Path:
+        new_trainer(tmp_path, steps=1).run()
+        return tmp_path
+
+    def test_is_not_another_run(self, over: Path) -> None:
+        with pytest.raises(SourcierError, match=r"the run began with learning_rate=0.05, not 0.04"):
+            new_trainer(over, steps=1, learning_rate=0.04).run(resume=True)
+
+    @pytest.mark.parametrize("name", ["best", "last"])
+    def test_has_its_models(self, over: Path, name: str) -> None:
+        shutil.rmtree(over / name)
+        with pytest.raises(SourcierError, match=f"{name}: is missing"):
+            new_trainer(over, steps=1).run(resume=True)
+
+
+def test_a_run_that_never_began_may_have_other_settings(tmp_path: Path) -> None:
+    """As after a mistake that is found in the first batch."""
+    with pytest.raises(Killed):
+        _stopped_at_once(tmp_path)
+    assert new_trainer(tmp_path, steps=1, learning_rate=0.04).run(resume=True).steps == 1
+    assert yaml.safe_load((tmp_path / "config.yaml").read_text())["train"]["learning_rate"] == 0.04
+
+
+def _stopped_at_once(output: Path) -> None:
+    trainer = new_trainer(output)
+    trainer._train = _killed  # type: ignore[method-assign]
+    trainer.run()
 
 
 def test_nothing_to_resume_from_begins_at_the_beginning(straight: Trainer, tmp_path: Path) -> None:
@@ -310,21 +388,29 @@ def test_a_finished_run_keeps_no_state(tmp_path: Path) -> None:
     }
 
 
+@contextmanager
+def rewritten(folder: Path) -> Iterator[dict[str, Any]]:
+    """What `run.pt` of a stopped run remembers, to be changed."""
+    (path,) = folder.glob("state/step-*/run.pt")
+    run = torch.load(path, weights_only=True)
+    yield run
+    torch.save(run, path)
+    sums = json.loads((path.parent / "sums.json").read_text())
+    sums["run.pt"] = hashlib.blake2b(path.read_bytes()).hexdigest()
+    (path.parent / "sums.json").write_text(json.dumps(sums))
+
+
 def test_seconds_are_those_of_all_sittings(tmp_path: Path) -> None:
     kill_after(7, new_trainer(tmp_path))
-    (state,) = tmp_path.glob("state/step-*/run.pt")
-    run = torch.load(state, weights_only=True)
-    run["values"]["seconds"] = 1000.0
-    torch.save(run, state)
+    with rewritten(tmp_path) as run:
+        run["values"]["seconds"] = 1000.0
     assert new_trainer(tmp_path).run(resume=True).seconds > 1000
 
 
 def test_another_number_of_processes_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     kill_after(7, new_trainer(tmp_path))
-    (state,) = tmp_path.glob("state/step-*/run.pt")
-    run = torch.load(state, weights_only=True)
-    run["random"] *= 2
-    torch.save(run, state)
+    with rewritten(tmp_path) as run:
+        run["random"] *= 2
     assert new_trainer(tmp_path).run(resume=True).steps == 15
     assert "began with 2 processes and goes on with 1" in caplog.text
 

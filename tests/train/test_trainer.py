@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 import torch
-from toy import Table, letters
+from toy import NOTHING, Table, letters
 
 from sourcier.config import from_dict, read_yaml
-from sourcier.data.collections import Collection
+from sourcier.data.collections import Collection, Corpus, Query
+from sourcier.data.lines import ReadReport
 from sourcier.train.standing import Standing, TrainingResult
 from sourcier.train.step import TrainingStep
 from sourcier.train.trainer import Trainer
-from sourcier.types import SourcierError
+from sourcier.types import Document, SourcierError
 
 #: Stands for a collection where what is measured on it is scripted.
 DEV: Any = object()
@@ -62,10 +63,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Any:
             def __call__(self, model: Table) -> float:
                 return next(remaining)
 
-        class Part:
-            extent = "nothing"
-
-        monkeypatch.setattr("sourcier.train.trainer.take_part", lambda dev, **settings: Part())
+        monkeypatch.setattr("sourcier.train.trainer.take_part", lambda dev, **settings: NOTHING)
         monkeypatch.setattr("sourcier.train.trainer.Validation", Scripted)
 
     return script
@@ -163,6 +161,13 @@ def test_a_run_that_makes_it_worse_keeps_the_model_as_it_came(tmp_path: Path, sc
     result = train(tmp_path, dev=DEV, steps=2, eval_every=2)
     assert result.best_step == 0
     assert torch.equal(weights(result.best_folder), before)
+
+
+def test_a_metric_that_nobody_knows_leaves_no_folder_behind(tmp_path: Path) -> None:
+    dev = Collection(Corpus.of([Document("n", "n")]), {"a": Query("a", "a")}, {"a": {"n": 1}}, ReadReport())
+    with pytest.raises(SourcierError, match="nDGC"):
+        train(tmp_path / "run", dev=dev, metric="nDGC@10")
+    assert not (tmp_path / "run").exists()
 
 
 def test_without_dev_the_last_is_the_best(tmp_path: Path) -> None:

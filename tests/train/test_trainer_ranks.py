@@ -74,6 +74,21 @@ def test_both_processes_refuse_rows_that_cannot_be_shared_out(ranks: Path) -> No
     assert all("no batch has a row for each process" in rank["alone"] for rank in told(ranks))
 
 
+def test_both_processes_refuse_to_train_with_other_settings_each(ranks: Path) -> None:
+    expected = (
+        "process 1 was started with learning_rate=1.05, process 0 with learning_rate=0.05: start all alike"
+    )
+    assert [rank["other rate"] for rank in told(ranks)] == [expected, f"the main process stopped: {expected}"]
+
+
+def test_both_processes_refuse_to_train_on_other_rows_each(ranks: Path) -> None:
+    assert all("process 1 has other examples than process 0" in rank["other rows"] for rank in told(ranks))
+
+
+def test_processes_that_are_unlike_leave_no_folder_behind(ranks: Path) -> None:
+    assert not any(rank["unlike"] for rank in told(ranks))
+
+
 def test_what_stops_the_main_process_stops_both(ranks: Path) -> None:
     assert all("not empty" in rank["refused"] for rank in told(ranks))
 

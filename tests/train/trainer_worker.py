@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from toy import Table, letters
+from toy import NOTHING, Table, letters
 
 from sourcier.cli.entry import main
 from sourcier.data.examples import Example, Examples
@@ -29,7 +29,14 @@ from sourcier.train.trainer import Trainer, TrainingResult
 from sourcier.types import SourcierError
 
 
-def train(output: Path, *, model: Table | None = None, dev: Any = None, **settings: Any) -> TrainingResult:
+def train(
+    output: Path,
+    *,
+    model: Table | None = None,
+    examples: Examples | None = None,
+    dev: Any = None,
+    **settings: Any,
+) -> TrainingResult:
     """Three steps of two batches over 11 rows in batches of 4, 4 and 3, with two hard negatives."""
     config = Trainer.Config(
         output=str(output),
@@ -45,16 +52,15 @@ def train(output: Path, *, model: Table | None = None, dev: Any = None, **settin
         }
         | settings,
     )
-    return config.build(model or Table(), letters(11, negatives=2), dev).run()
+    return config.build(model or Table(), examples or letters(11, negatives=2), dev).run()
 
 
 class Falling:
     """An evaluation that finds the model worse each time."""
 
-    extent = "nothing"
+    part = NOTHING
 
     def __init__(self, *ignored: Any, **settings: Any) -> None:
-        self.part = self
         self.value = 1.0
 
     def __call__(self, model: Table) -> float:
@@ -86,18 +92,29 @@ def agree(folder: Path) -> dict[str, Any]:
         crowd(folder / "identical", rows=20, sharing=20)
     except SourcierError as error:
         alone = str(error)
+    rank = int(os.environ["RANK"])
+    other_rate = refused(folder / "unlike", learning_rate=0.05 + rank)
+    other_rows = refused(folder / "unlike", examples=letters(11 - rank, negatives=2))
     trainer.take_part = trainer.Validation = Falling  # type: ignore[misc, assignment]
     stopped = train(folder / "early", dev=object(), steps=10, eval_every=1, patience=2)
+    return {
+        "crowded": crowded.steps,
+        "alone": alone,
+        "other rate": other_rate,
+        "other rows": other_rows,
+        "unlike": (folder / "unlike").exists(),
+        "stopped": stopped.steps,
+        "refused": refused(folder / "ranks"),
+    }
+
+
+def refused(output: Path, **settings: Any) -> str:
+    """Why a run does not begin."""
     try:
-        train(folder / "ranks")
+        train(output, **settings)
     except SourcierError as error:
-        return {
-            "crowded": crowded.steps,
-            "alone": alone,
-            "stopped": stopped.steps,
-            "refused": str(error),
-        }
-    return {}
+        return str(error)
+    return "it did begin"
 
 
 def parts(folder: Path) -> None:

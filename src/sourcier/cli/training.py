@@ -87,9 +87,9 @@ def train(settings: Any) -> Output:
     from sourcier.train.record import new_model
     from sourcier.train.trainer import Trainer
 
-    if settings.resume and (finished := _finished(settings.output)):
-        return _output(finished, f"{settings.output} was finished before: ")
     record = read_record(settings)
+    if settings.resume and (finished := _finished(settings.output, record)):
+        return _output(finished, f"{settings.output} was finished before: ")
     config = from_dict(Trainer.Config, record.train, where="train")
     examples = told(
         read_examples(str(record.data), record.split or "train", lenient=record.lenient, seed=config.seed)
@@ -185,13 +185,17 @@ def _base(base: str) -> str:
     return str(folder) if (folder / MODEL_MANIFEST).is_file() else base
 
 
-def _finished(output: str) -> TrainingResult | None:
-    """What a run came to that is over."""
+def _finished(output: str, record: RunRecord) -> TrainingResult | None:
+    """What a run came to that is over, where it is the one that `record` asks for."""
     from sourcier.train.checkpoint import RunFolder
+    from sourcier.train.record import RunRecord
     from sourcier.train.standing import TrainingResult
 
-    summary = RunFolder(output).summary
-    return TrainingResult.read(summary) if summary.is_file() else None
+    folder = RunFolder(output)
+    if not folder.summary.is_file():
+        return None
+    RunRecord.read(folder.config).check_same(record, where=folder.config)
+    return TrainingResult.read(folder.summary)
 
 
 def _output(result: TrainingResult, opening: str = "") -> Output:

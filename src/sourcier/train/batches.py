@@ -103,13 +103,13 @@ class SameExamples:
         summed = hashlib.blake2b(digest_size=16)
         for example in examples:
             summed.update(repr(example).encode("utf-8", "surrogatepass"))
-        self._digest = summed.hexdigest()
+        self.digest = summed.hexdigest()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"digest": self._digest}
+        return {"digest": self.digest}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if state["digest"] != self._digest:
+        if state["digest"] != self.digest:
             raise DataError(f"{self._name}: the examples are not those that the run began with: restore them")
 
 

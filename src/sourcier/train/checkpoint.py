@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +37,8 @@ MODELS = ("best", "last")
 
 #: What a file system says that has no locks.
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+_STATE_NAME = re.compile(r"step-\d{9}")
 
 
 class RunFolder:
@@ -98,21 +101,35 @@ class RunFolder:
                 raise
 
     def state(self) -> Path | None:
-        """The state that counts, where there is one."""
-        try:
-            return self.states / self._pointer.read_text(encoding="utf-8").strip()
-        except FileNotFoundError:
+        """The state that counts, where there is one; a pointer that is damaged or lost is an error."""
+        there = sorted(path.name for path in self.states.glob("step-*"))
+        if self._pointer.is_file():
+            named = self._pointer.read_text(encoding="utf-8", errors="replace").strip()
+        elif there in ([], [_state_name(0)]):  # a kill may have come before the first state counted
             return None
+        else:
+            named = ""
+        if not _STATE_NAME.fullmatch(named) or named not in there:
+            raise SourcierError(
+                f"{self._pointer}: names {named!r}, which is no state of this run: write the name of one that is whole "
+                f"into it ({', '.join(there) or 'none is left'}), or start a new run"
+            )
+        return self.states / named
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was trained here that a run could go on from."""
+        return self.summary.is_file() or self.state() is not None
 
     @contextmanager
     def new_state(self, step: int) -> Iterator[Path]:
         """A folder for the state at `step`, which counts at the end; models in it then go to their place in the run."""
-        unfinished = self.states / f".step-{step:09d}"
+        unfinished = self.states / f".{_state_name(step)}"
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
         yield unfinished
         sync_tree(unfinished)
-        finished = self.states / f"step-{step:09d}"
+        finished = self.states / _state_name(step)
         unfinished.rename(finished)
         sync(self.states)
         replace_text(self._pointer, finished.name + "\n")
@@ -166,6 +183,10 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _state_name(step: int) -> str:
+    return f"step-{step:09d}"
 
 
 def _remove(path: Path) -> None:

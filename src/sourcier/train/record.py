@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -52,14 +52,28 @@ class RunRecord(Origin):
     def check_same(self, now: RunRecord, *, where: Path) -> None:
         """Refuses to go on with other settings than these, which stand in the file `where`."""
         began = to_dict(self) | {"train": to_dict(from_dict(Settings, self.train, where=f"{where}: train"))}
-        before = dict(_leaves(began))
-        for path, value in _leaves(to_dict(now)):
-            free = path[0] == "train" and path[1] in FREE
-            if not free and before.get(path) != value:
-                raise SourcierError(
-                    f"{where}: the run began with {path[-1]}={before.get(path)}, not {value}: "
-                    "leave it as it was, or start a new run"
-                )
+        for name, before, value in _differences(began, to_dict(now)):
+            raise SourcierError(
+                f"{where}: the run began with {name}={before}, not {value}: leave it as it was, or start a new run"
+            )
+
+
+def check_alike(records: Sequence[RunRecord], examples: Sequence[str]) -> None:
+    """Refuses processes of one run that were not started alike, or whose examples differ (a digest of each is given).
+
+    Where data and base lie may differ by machine.
+    """
+    first, *others = ({"model": record.model, "train": record.train} for record in records)
+    for process, other in enumerate(others, start=1):
+        for name, value, found in _differences(first, other):
+            raise SourcierError(
+                f"process {process} was started with {name}={found}, process 0 with {name}={value}: start all alike"
+            )
+    for process, digest in enumerate(examples):
+        if digest != examples[0]:
+            raise SourcierError(
+                f"process {process} has other examples than process 0: give all of them the same file"
+            )
 
 
 def new_model(family: str, base: str, settings: Mapping[str, Any], *, seed: int) -> SearchModel:
@@ -88,6 +102,15 @@ def model_at_start(run: str | Path) -> SearchModel:
         )
     settings = from_dict(Settings, record.train, where=f"{path}: train")
     return new_model(record.family, record.base, record.model, seed=settings.seed)
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """The settings in `now` that decide what is learned and are not as in `before`: name, value before, value now."""
+    known = dict(_leaves(before))
+    for path, value in _leaves(now):
+        free = path[0] == "train" and path[1] in FREE
+        if not free and known.get(path) != value:
+            yield path[-1], known.get(path), value
 
 
 def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

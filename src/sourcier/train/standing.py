@@ -52,6 +52,11 @@ class TrainingResult:
                 f"{summary}: cannot be read: restore it, or train in another folder"
             ) from error
         folders = {name: summary.parent / known[name] for name in ("best_folder", "last_folder")}
+        for folder in folders.values():
+            if not folder.is_dir():
+                raise SourcierError(
+                    f"{folder}: is missing, though the run is over: restore it, or train in another folder"
+                )
         return cls(**known | folders)
 
     def record(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ A state is a folder:
     weights.safetensors   what is trained, as it is: adapters are not merged
     optimizer.pt          what the optimizer knows of each weight
     run.pt                step and standing, the states of the run's parts, and the random numbers of each process
+    sums.json             a hash of each of these files: a damaged one would be trained on without a word
 
 The learning rate, the weight of a regulariser and the order of rows need no room: they follow from the step, the epoch
 and the settings.
@@ -13,6 +14,7 @@ and the settings.
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,10 +31,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from sourcier.config import write_json
 from sourcier.train.sharding import part_of, whole, whole_tree
 from sourcier.types import SourcierError
 
-WEIGHTS, OPTIMIZER, RUN = "weights.safetensors", "optimizer.pt", "run.pt"
+WEIGHTS, OPTIMIZER, RUN, SUMS = "weights.safetensors", "optimizer.pt", "run.pt", "sums.json"
 
 
 class Stateful(Protocol):
@@ -96,9 +99,11 @@ class RunState:
             "frozen": snapshot.frozen,
         }
         torch.save(run, folder / RUN)
+        write_json(folder / SUMS, {name: _sum(folder / name) for name in (WEIGHTS, OPTIMIZER, RUN)})
 
     def read(self, folder: Path) -> dict[str, Any]:
         """Brings the run to where it was; gives the values that were written. Random numbers come last of all."""
+        _check_sums(folder)
         run = _load(folder / RUN)
         if run["frozen"] != self._frozen:
             raise SourcierError(
@@ -138,6 +143,28 @@ class RunState:
                     whole(parameter.detach()).cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
                 )
         return digest.hexdigest()
+
+
+def _check_sums(folder: Path) -> None:
+    """Refuses a state whose files are not, byte for byte, those that were written."""
+    path = folder / SUMS
+    try:
+        sums = json.loads(path.read_bytes())
+        for name in (WEIGHTS, OPTIMIZER, RUN):
+            path = folder / name
+            if _sum(path) != sums[name]:
+                raise SourcierError(f"{path}: is damaged: restore it, or start a new run")
+    except OSError as error:
+        raise SourcierError(
+            f"{path}: cannot be read ({error.strerror}): every process must see it"
+        ) from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise SourcierError(f"{folder / SUMS}: is damaged: restore it, or start a new run") from error
+
+
+def _sum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()
 
 
 def _trained(module: nn.Module) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from accelerate.utils import set_seed
+from accelerate.utils import gather_object, set_seed
 
 from sourcier.config import to_dict, write_json, write_yaml
 from sourcier.data.collections import Collection
@@ -29,7 +29,7 @@ from sourcier.train.batches import BatchStream, SameExamples, check_examples
 from sourcier.train.checkpoint import RunFolder
 from sourcier.train.health import HealthRule
 from sourcier.train.processes import on_main, prepare, start, together
-from sourcier.train.record import Origin, RunRecord
+from sourcier.train.record import Origin, RunRecord, check_alike
 from sourcier.train.remining import Remining
 from sourcier.train.report import Averages, Report, is_logged
 from sourcier.train.schedule import LinearSchedule, adamw, set_learning_rate
@@ -38,7 +38,7 @@ from sourcier.train.sharding import PlainModel, shards
 from sourcier.train.standing import LossGuard, Standing, TrainingResult
 from sourcier.train.state import RunState, Snapshot, Stateful
 from sourcier.train.step import Collator
-from sourcier.train.validation import Validation, take_part
+from sourcier.train.validation import SamePart, Validation, take_part
 from sourcier.types import SourcierError
 
 logger = logging.getLogger(__name__)
@@ -125,7 +125,8 @@ class Trainer:
                 closing.callback(adapters.release, self.model, self._frozen)
             if self._remining:
                 closing.callback(self._remining.close)
-            finished = on_main(self.accelerator, lambda: self._open(closing, resume))
+            same_examples = self._check_alike()
+            finished = on_main(self.accelerator, lambda: self._open(closing, resume, same_examples))
             if finished is not None:
                 return finished
             steps = self._train()
@@ -287,21 +288,27 @@ class Trainer:
             raise SourcierError(f"{found}: no batch has a row for each process: add examples")
         return sampler
 
-    def _open(self, closing: ExitStack, resume: bool) -> TrainingResult | None:
+    def _check_alike(self) -> SameExamples:
+        """Refuses processes that do not all have the same settings and examples; gives what knows the latter."""
+        same_examples = SameExamples(self.examples)
+        records, digests = zip(*gather_object([(self._record, same_examples.digest)]), strict=True)
+        on_main(self.accelerator, lambda: check_alike(records, digests))
+        return same_examples
+
+    def _open(self, closing: ExitStack, resume: bool, same_examples: SameExamples) -> TrainingResult | None:
         """What the main process needs before the first step: its folder, its part of dev, and its report.
 
         Gives the result of a run that is over already.
         """
         config = self.config
+        if not (resume and self.folder.summary.is_file()):
+            # Before the folder is taken: a mistake in the metric leaves none behind.
+            self._validation = self._make_validation()
         self._claim(resume)
         if self.folder.summary.is_file():
             return TrainingResult.read(self.folder.summary)
-        self._parts["examples"] = SameExamples(self.examples)
-        if self.dev is not None:
-            part = take_part(
-                self.dev, queries=config.eval_queries, documents=config.eval_documents, seed=config.seed
-            )
-            self._validation = Validation(part, config.metric)
+        self._parts["examples"] = same_examples
+        self._parts["dev"] = SamePart(self._validation.part if self._validation else None)
         if config.log_with:
             simple = {
                 key: value for key, value in to_dict(config).items() if isinstance(value, (int, float, str))
@@ -322,6 +329,15 @@ class Trainer:
         self._parts["report"] = self._report
         return None
 
+    def _make_validation(self) -> Validation | None:
+        if self.dev is None:
+            return None
+        config = self.config
+        part = take_part(
+            self.dev, queries=config.eval_queries, documents=config.eval_documents, seed=config.seed
+        )
+        return Validation(part, config.metric)
+
     def _health_rule(self) -> HealthRule:
         return HealthRule(
             family=self.model.family,
@@ -332,16 +348,18 @@ class Trainer:
         )
 
     def _claim(self, resume: bool) -> None:
-        """Takes the output folder: a new one, or that of this very run."""
+        """Takes the output folder: a new one, or that of this very run, or of one that never began."""
+        config = self.folder.config
+        begun = resume and config.is_file() and self.folder.begun
+        if begun:
+            RunRecord.read(config).check_same(self._record, where=config)
         if resume:
             self.folder.reopen()
         else:
             self.folder.create()
             self.folder.lock()
-        if self.folder.config.is_file():
-            RunRecord.read(self.folder.config).check_same(self._record, where=self.folder.config)
-        else:
-            write_yaml(self.folder.config, self._record)
+        if not begun:
+            write_yaml(config, self._record)
 
     def _summarise(self, result: TrainingResult) -> None:
         parameters = list(self.model.parameters())

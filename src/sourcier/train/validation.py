@@ -6,6 +6,7 @@ it is higher than one on the whole corpus; it serves to tell which of two models
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from sourcier.eval.evaluation import evaluate
 from sourcier.eval.measure import depth, with_relevant
 from sourcier.models.encoder import SearchModel
 from sourcier.retrieval.retriever import Retriever
-from sourcier.types import Document
+from sourcier.types import DataError, Document
 
 #: How many hits a query are looked at where the measure itself sets no limit.
 DEPTH = 1000
@@ -44,6 +45,27 @@ class OnlyEncoding:
     def __init__(self, model: SearchModel) -> None:
         self.family = model.family
         self.encode = model.encode
+
+
+class SamePart:
+    """The part of a run's state that knows whether dev is what it was, so that its figures can be compared."""
+
+    def __init__(self, part: Part | None) -> None:
+        summed = hashlib.blake2b(digest_size=16)
+        if part is not None:
+            for document in part.documents:
+                summed.update(repr(document).encode("utf-8", "surrogatepass"))
+            for query in sorted(part.queries):
+                told = repr((query, part.queries[query].text, sorted(part.qrels[query].items())))
+                summed.update(told.encode("utf-8", "surrogatepass"))
+        self._digest = summed.hexdigest()
+
+    def state_dict(self) -> dict[str, str]:
+        return {"digest": self._digest}
+
+    def load_state_dict(self, state: Mapping[str, str]) -> None:
+        if state["digest"] != self._digest:
+            raise DataError("dev is not what the run was measured on before: restore it, or start a new run")
 
 
 class Validation:
