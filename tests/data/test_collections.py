@@ -75,6 +75,12 @@ def test_other_keys_become_metadata(tmp_path: Path) -> None:
     assert next(iter(_corpus(tmp_path, line))).metadata == {"url": "u", "year": 1999}
 
 
+@pytest.mark.parametrize("key", ["titles", "tile", "texts", "ids", "Id", "year", "", "-"])
+def test_key_that_may_be_metadata_is_metadata(tmp_path: Path, key: str) -> None:
+    line = json.dumps({"_id": "a", "text": "t", key: "kept"})
+    assert next(iter(_corpus(tmp_path, line))).metadata == {key: "kept"}
+
+
 def test_integer_ids_are_their_digits(tmp_path: Path) -> None:
     assert list(_corpus(tmp_path, '{"_id": 7, "text": "t"}\n').load()) == ["7"]
 
@@ -95,6 +101,19 @@ FAULTS = {
     "half a pair": ('{"_id": "x", "text": "\\ud800"}', '"text" holds half a surrogate pair (\\ud800); '),
     "duplicate": ('{"_id": "1", "text": "t"}', 'id "1" was given before, at 1; '),
     "broken": ('{"_id": "x", "text": "t",}', "is not JSON ("),
+    "misspelt text": ('{"_id": "x", "txt": "t"}', 'has the key "txt"; did you mean "text"?'),
+    "capital text": ('{"_id": "x", "Text": "t"}', 'has the key "Text"; did you mean "text"?'),
+    "capital id": ('{"ID": "x", "text": "t"}', 'has the key "ID"; did you mean "id"?'),
+    "misspelt title": (
+        '{"_id": "x", "text": "t", "titel": "T"}',
+        'has the key "titel"; did you mean "title"? (where it is meant as it is, put it into "metadata")',
+    ),
+    "capital metadata": ('{"_id": "x", "text": "t", "Metadata": {}}', 'has the key "Metadata"; did you'),
+    "other keys": (
+        '{"docno": "x", "body": "t"}',
+        'has no "_id"; give every line an id (this one has "docno", "body")',
+    ),
+    "key twice": ('{"_id": "x", "text": "t", "text": "u"}', 'has the key "text" twice; '),
 }
 
 
@@ -173,6 +192,12 @@ def test_corpus_in_memory() -> None:
 def test_corpus_in_memory_names_the_row_without_text() -> None:
     with pytest.raises(DataError, match='document 2: "text" is null; '):
         list(Corpus.of([Document("a", ""), Document("b", None)]))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("identifier", ["", " \t"])
+def test_corpus_in_memory_names_the_row_with_an_empty_id(identifier: str) -> None:
+    with pytest.raises(DataError, match=r'document 2: "id" is .*; an id holds at least one character'):
+        list(Corpus.of([Document("a", "one"), Document(identifier, "two")]))
 
 
 def test_corpus_streams(tmp_path: Path) -> None:
@@ -264,6 +289,23 @@ def test_wrong_answers_are_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "meant"), [("answer", "answers"), ("Answers", "answers"), ("txt", "text"), ("_ID", "id")]
+)
+def test_misspelt_key_of_a_query_is_an_error(tmp_path: Path, key: str, meant: str) -> None:
+    query = {"_id": "q1", "text": "?"}
+    query.pop({"txt": "text", "_ID": "_id"}.get(key, ""), None)
+    folder = _folder(tmp_path, queries=json.dumps(query | {key: "x"}) + "\n")
+    with pytest.raises(DataError) as caught:
+        read_beir(folder, "test")
+    assert str(caught.value) == f'{folder}/queries.jsonl:1: has the key "{key}"; did you mean "{meant}"?'
+
+
+def test_other_keys_of_a_query_are_read_over(tmp_path: Path) -> None:
+    line = '{"_id": "q1", "text": "?", "metadata": {}, "title": "T", "id_of_user": 3}\n'
+    assert read_beir(_folder(tmp_path, queries=line), "test").queries == {"q1": Query("q1", "?")}
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\td2\t0\n",
@@ -288,6 +330,18 @@ def test_first_line_that_is_broken_is_not_taken_for_a_header(tmp_path: Path) -> 
 def test_id_that_judgments_cannot_hold_is_not_written(tmp_path: Path, identifier: str) -> None:
     with pytest.raises(DataError, match="holds a tab or a line end"):
         write_beir(tmp_path, [Document(identifier, "t")], [Query("q", "?")], {"test": {"q": {identifier: 1}}})
+
+
+@pytest.mark.parametrize(
+    ("documents", "queries", "expected"),
+    [([Document("", "t")], [], "document 1: "), ([], [Query("q", "?"), Query("", "?")], "query 2: ")],
+    ids=["document", "query"],
+)
+def test_empty_id_is_not_written(
+    tmp_path: Path, documents: list[Document], queries: list[Query], expected: str
+) -> None:
+    with pytest.raises(DataError, match=f'^{expected}"id" is ""; an id holds at least one character'):
+        write_beir(tmp_path, documents, queries, {})
 
 
 @pytest.mark.parametrize(

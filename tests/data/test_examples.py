@@ -89,8 +89,37 @@ FAULTS = {
     "boolean score": ('{"query": "q", "positive": "p", "scores": [true]}', '"scores" is [true]; '),
     "no finite score": ('{"query": "q", "positive": "p", "scores": [1e999]}', '"scores" is [Infinity]; '),
     "huge score": ('{"query": "q", "positive": "p", "scores": [1' + "0" * 400 + "]}", '"scores" is [1000'),
+    "misspelt query": ('{"Query": "q", "positive": "p"}', 'has the key "Query"; did you mean "query"?'),
+    "misspelt anchor": ('{"anchors": "q", "positive": "p"}', 'has the key "anchors"; did you mean "anchor"?'),
+    "misspelt positive": (
+        '{"query": "q", "postive": "p"}',
+        'has the key "postive"; did you mean "positive"?',
+    ),
+    "misspelt negatives": (
+        '{"query": "q", "positive": "p", "negativs": ["n"]}',
+        'has the key "negativs"; did you mean "negatives"?',
+    ),
+    "misspelt number": (
+        '{"query": "q", "positive": "p", "negative_1": "m", "negative2": "n"}',
+        'has the key "negative2"; did you mean "negative_2"?',
+    ),
+    "misspelt scores": (
+        '{"query": "q", "positive": "p", "negative": "n", "score": [2, 1]}',
+        'has the key "score"; did you mean "scores"?',
+    ),
+    "other keys": (
+        '{"query": "q", "pos": "p"}',
+        'has no "positive"; give every line a "positive" (this one has "query", "pos")',
+    ),
+    "key twice": ('{"query": "q", "positive": "p", "query": "r"}', 'has the key "query" twice; '),
     "half a pair": ('{"query": "q", "positive": "\\udc00"}', '"positive" holds half a surrogate pair'),
 }
+
+
+def test_keys_that_say_something_else_are_read_over(tmp_path: Path) -> None:
+    others = '"query_id": 1, "positive_id": "d1", "negative_ids": [], "positives": ["p"], "label": 1, "source": "web"'
+    (tmp_path / "e.jsonl").write_text(f'{{"query": "q", "positive": "p", {others}}}\n')
+    assert list(Examples.from_jsonl(tmp_path / "e.jsonl")) == [Example("q", "p")]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -154,6 +183,13 @@ def test_fault_in_a_dataset_names_the_row() -> None:
     datasets = pytest.importorskip("datasets")
     table = datasets.Dataset.from_dict({"query": ["q1", "q2"], "positive": ["p1", None]})
     with pytest.raises(DataError, match='Dataset: row 2: "positive" is null; '):
+        Examples.from_dataset(table)
+
+
+def test_misspelt_column_of_a_dataset_is_named() -> None:
+    datasets = pytest.importorskip("datasets")
+    table = datasets.Dataset.from_dict({"query": ["q"], "positive": ["p"], "negatve": ["n"]})
+    with pytest.raises(DataError, match=r'Dataset: row 1: has the key "negatve"; did you mean "negative"\?'):
         Examples.from_dataset(table)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sourcier.data.lines import ReadReport, read_jsonl, read_lines, read_tsv, write_lines
+from sourcier.data.lines import ReadReport, read_jsonl, read_lines, write_lines
 from sourcier.types import DataError
 
 
@@ -120,11 +120,17 @@ def test_what_is_no_object_is_an_error_on_one_short_line(tmp_path: Path, line: s
     assert len(message) < len(str(path)) + 250
 
 
-def test_column_too_many_is_not_taken_for_text(tmp_path: Path) -> None:
-    path = tmp_path / "f.tsv"
-    path.write_text("1\tone\n2\ttwo\tmore\n")
-    with pytest.raises(DataError, match=r"f\.tsv:2: has 3 columns where the file began with 2; "):
-        list(read_tsv(path, ReadReport(), layout=lambda width: ("id", "text"), header={}))
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [('{"a": 1, "b": 2, "a": 3}', "a"), ('{"a": 1, "m": {"b": 1, "b": 1}}', "b")],
+    ids=["of the line", "of an object in it"],
+)
+def test_key_that_stands_twice_is_named_with_its_line(tmp_path: Path, line: str, key: str) -> None:
+    path = tmp_path / "f.jsonl"
+    path.write_text('{"a": 1}\n' + line + "\n")
+    with pytest.raises(DataError) as caught:
+        list(read_jsonl(path, ReadReport()))
+    assert str(caught.value) == f'{path}:2: has the key "{key}" twice; keep one of them'
 
 
 def test_report_is_one_line_with_a_total_and_a_count_for_each_reason(tmp_path: Path) -> None:

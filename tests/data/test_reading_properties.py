@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from pathlib import Path
 
@@ -49,8 +50,7 @@ def test_documents_survive_other_writers(documents: list[Document], ascii_only: 
 def test_texts_without_tabs_and_line_ends_survive_tsv(rows: list[tuple[str, str]]) -> None:
     assume(not any(set(text) & set("\t\n") or text.endswith("\r") for _, text in rows))
     assume(
-        rows[0][0].strip().lower() not in ("id", "_id", "pid", "qid", "docid")
-        and not rows[0][0].startswith("\ufeff")
+        not rows[0][0].startswith("\ufeff") and not all(re.search("[a-z]{2}", cell, re.I) for cell in rows[0])
     )
     with tempfile.TemporaryDirectory() as folder:
         path = _write(folder, "c.tsv", "".join(f"{name}\t{text}\n" for name, text in rows))

@@ -23,7 +23,8 @@ def write(folder: Path, *chunks: list[str]) -> IdTable:
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.lists(st.text(st.characters(exclude_categories=["Cs"])), unique=True, max_size=30), st.integers(1, 7)
+    st.lists(st.text(st.characters(exclude_categories=["Cs"])).filter(str.strip), unique=True, max_size=30),
+    st.integers(1, 7),
 )
 def test_any_ids_come_back(tmp_path: Path, ids: list[str], size: int) -> None:
     table = write(tmp_path, *(ids[start : start + size] for start in range(0, len(ids), size)))
@@ -57,3 +58,9 @@ def test_a_duplicate_of_any_earlier_chunk_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_text_is_refused(tmp_path: Path, identifier: object) -> None:
     with pytest.raises(DataError, match="row 1"):
         write(tmp_path, ["a", identifier])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("identifier", ["", " \t"])
+def test_an_empty_id_is_refused(tmp_path: Path, identifier: str) -> None:
+    with pytest.raises(DataError, match=r"document in row 1: its id '.*' is empty: give each document one"):
+        write(tmp_path, ["a", identifier])

@@ -18,39 +18,63 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sourcier.data.lines import (
-    LineFault,
-    ReadReport,
+from sourcier.data.columns import Columns, read_tsv
+from sourcier.data.lines import LineFault, ReadReport, is_named, read_jsonl, shown, write_lines
+from sourcier.data.values import (
     check_unicode,
-    is_named,
     read_identifier,
-    read_jsonl,
     read_text,
-    read_tsv,
-    shown,
-    write_lines,
+    refuse_slips,
+    same_letters,
 )
 from sourcier.types import DataError, Document
 
 Qrels = dict[str, dict[str, int]]
 Parsed = TypeVar("Parsed")
+Named = TypeVar("Named", Document, "Query")
 
 TEXT_EXTENSIONS = (".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz")
 QRELS_EXTENSIONS = (".tsv", ".tsv.gz", ".txt", ".qrels")
-TEXT_COLUMNS = {2: ("_id", "text"), 3: ("_id", "text", "title")}
-TEXT_HEADER = {
-    **dict.fromkeys(("_id", "id", "pid", "qid", "docid", "doc_id", "query-id", "corpus-id"), "_id"),
-    **dict.fromkeys(("text", "passage", "contents", "query"), "text"),
-    "title": "title",
-}
-QRELS_COLUMNS = {3: ("query", "document", "grade"), 4: ("query", "iteration", "document", "grade")}
-QRELS_HEADER = {
-    **dict.fromkeys(("query-id", "query_id", "qid", "query"), "query"),
-    **dict.fromkeys(("corpus-id", "corpus_id", "doc-id", "doc_id", "docid", "document"), "document"),
-    **dict.fromkeys(("score", "grade", "relevance", "label"), "grade"),
-    **dict.fromkeys(("iteration", "iter", "q0"), "iteration"),
-}
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
+ID_KEYS = ("_id", "id")
+OTHERWISE_METADATA = ' (where it is meant as it is, put it into "metadata")'
+
+
+def _text_layout(width: int) -> tuple[str, ...]:
+    if width not in (2, 3):
+        mend = "write id, text and, where there is one, title, with tabs between them"
+        raise LineFault("wrong number of columns", f"has {width} columns", mend)
+    return ("_id", "text", "title")[:width]
+
+
+def _qrels_layout(width: int) -> tuple[str, ...]:
+    if width not in (3, 4):
+        mend = "write query-id, corpus-id and score with tabs between them, or the four columns of TREC"
+        raise LineFault("wrong number of columns", f"has {width} columns", mend)
+    return ("query", "document", "grade") if width == 3 else ("query", "iteration", "document", "grade")
+
+
+TEXTS = Columns(
+    header={
+        **dict.fromkeys(("_id", "id", "pid", "qid", "docid", "doc_id", "query-id", "corpus-id"), "_id"),
+        **dict.fromkeys(("text", "passage", "contents", "query"), "text"),
+        "title": "title",
+    },
+    required={"_id": "id", "text": "text"},
+    layout=_text_layout,
+    expected="id, text and, where there is one, title",
+)
+QRELS = Columns(
+    header={
+        **dict.fromkeys(("query-id", "query_id", "qid", "query"), "query"),
+        **dict.fromkeys(("corpus-id", "corpus_id", "doc-id", "doc_id", "docid", "document"), "document"),
+        **dict.fromkeys(("score", "grade", "relevance", "label"), "grade"),
+        **dict.fromkeys(("iteration", "iter", "q0"), "iteration"),
+    },
+    required={"query": "query-id", "document": "corpus-id", "grade": "score"},
+    layout=_qrels_layout,
+    expected="query-id, corpus-id and score",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +203,8 @@ def write_beir(
 ) -> None:
     """Write a BEIR folder; `qrels` are the judgments of each split."""
     folder = Path(folder)
-    write_lines(folder / "corpus.jsonl", (_json(_document_record(document)) for document in documents))
-    write_lines(folder / "queries.jsonl", (_json(_query_record(query)) for query in queries))
+    write_lines(folder / "corpus.jsonl", _lines("document", documents, _document_record))
+    write_lines(folder / "queries.jsonl", _lines("query", queries, _query_record))
     for split, judgments in qrels.items():
         rows = [
             (query, document, grade)
@@ -227,7 +251,7 @@ def _read_each(
     if is_named(path, ".jsonl"):
         records = read_jsonl(path, report)
     elif is_named(path, ".tsv"):
-        records = read_tsv(path, report, layout=_text_layout, header=TEXT_HEADER)
+        records = read_tsv(path, report, TEXTS)
     elif not path.exists():
         raise DataError(f"{path}: there is no such file or folder; check the path")
     else:
@@ -260,9 +284,7 @@ def _read_qrels(
     known_documents: set[str] | None = None,
 ) -> Qrels:
     qrels: Qrels = {}
-    for number, record in read_tsv(
-        path, report, layout=_qrels_layout, header=QRELS_HEADER, split=_split_qrels
-    ):
+    for number, record in read_tsv(path, report, QRELS, split=_split_qrels):
         place = f"{path}:{number}"
         try:
             query, document, grade = _judgment(record)
@@ -296,7 +318,10 @@ def _check_new(seen: dict[str, int], identifier: str, number: int) -> None:
 
 
 def _document(record: Mapping[str, Any]) -> Document:
-    identifier = read_identifier(record, "_id", "id")
+    refuse_slips(record, (ID_KEYS, ("text",)))
+    # A key that only resembles these two may be a name of metadata: `titles`, `tile`.
+    refuse_slips(record, (("title",), ("metadata",)), likely=same_letters, mend=OTHERWISE_METADATA)
+    identifier = read_identifier(record, *ID_KEYS)
     text = read_text(record, "text")
     title = "" if record.get("title") is None else read_text(record, "title")
     metadata = {} if record.get("metadata") is None else record["metadata"]
@@ -309,6 +334,7 @@ def _document(record: Mapping[str, Any]) -> Document:
 
 
 def _query(record: Mapping[str, Any]) -> Query:
+    refuse_slips(record, (ID_KEYS, ("text",), ("answers",)))
     answers = record.get("answers")
     if answers is None:
         answers = []
@@ -317,7 +343,7 @@ def _query(record: Mapping[str, Any]) -> Query:
     if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
         raise LineFault("wrong answers", f'"answers" is {shown(answers)}', "write a list of strings")
     checked = tuple(check_unicode("answers", answer) for answer in answers)
-    return Query(read_identifier(record, "_id", "id"), read_text(record, "text"), checked)
+    return Query(read_identifier(record, *ID_KEYS), read_text(record, "text"), checked)
 
 
 def _judgment(record: Mapping[str, str]) -> tuple[str, str, int]:
@@ -327,22 +353,18 @@ def _judgment(record: Mapping[str, str]) -> tuple[str, str, int]:
     return read_identifier(record, "query"), read_identifier(record, "document"), int(grade)
 
 
-def _text_layout(width: int) -> tuple[str, ...]:
-    if width not in TEXT_COLUMNS:
-        mend = "write id, text and, where there is one, title, with tabs between them"
-        raise LineFault("wrong number of columns", f"has {width} columns", mend)
-    return TEXT_COLUMNS[width]
-
-
-def _qrels_layout(width: int) -> tuple[str, ...]:
-    if width not in QRELS_COLUMNS:
-        mend = "write query-id, corpus-id and score with tabs between them, or the four columns of TREC"
-        raise LineFault("wrong number of columns", f"has {width} columns", mend)
-    return QRELS_COLUMNS[width]
-
-
 def _split_qrels(line: str) -> list[str]:
     return line.split("\t") if "\t" in line else line.split()
+
+
+def _lines(kind: str, things: Iterable[Named], record: Callable[[Named], dict[str, Any]]) -> Iterator[str]:
+    """Documents or queries as JSON; one whose id could not be read again is refused."""
+    for number, thing in enumerate(things, start=1):
+        try:
+            read_identifier({"id": thing.id}, "id")
+        except LineFault as fault:
+            raise DataError(f"{kind} {number}: {fault}") from fault
+        yield json.dumps(record(thing), ensure_ascii=False)
 
 
 def _document_record(document: Document) -> dict[str, Any]:
@@ -353,7 +375,3 @@ def _document_record(document: Document) -> dict[str, Any]:
 def _query_record(query: Query) -> dict[str, Any]:
     record: dict[str, Any] = {"_id": query.id, "text": query.text}
     return record | ({"answers": list(query.answers)} if query.answers else {})
-
-
-def _json(record: Mapping[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False)

@@ -6,8 +6,8 @@ A JSONL file has one object on each line:
 
 `anchor` may stand for `query`; `negatives`, `negative`, and `negative_1`, `negative_2` … are each a text or a list of
 texts, and may be left out, as may `scores`: the teacher's, of the positive and then of each negative. Other keys are
-read over. A TSV file has the columns query, positive and any number of negatives, the same in every line. Columns of a
-Hugging Face dataset are named as the keys of JSONL are.
+read over, unless they are likely slips of these. A TSV file has the columns query, positive and any number of negatives,
+the same in every line. Columns of a Hugging Face dataset are named as the keys of JSONL are.
 """
 
 from __future__ import annotations
@@ -24,27 +24,35 @@ from typing import Any, overload
 import numpy as np
 
 from sourcier.data.collections import read_beir
-from sourcier.data.lines import (
-    LineFault,
-    ReadReport,
-    check_unicode,
-    is_named,
-    read_jsonl,
-    read_text,
-    read_tsv,
-    shown,
-    write_lines,
-)
+from sourcier.data.columns import Columns, read_tsv
+from sourcier.data.lines import LineFault, ReadReport, is_named, read_jsonl, shown, write_lines
+from sourcier.data.values import check_unicode, read_text, refuse_slips
 from sourcier.types import DataError, SourcierError, has_content
 
 HUB_PREFIX = "hf:"
 NEGATIVE_KEY = re.compile(r"negatives?|negative_[0-9]+")
+MEANINGS = (("query", "anchor"), ("positive",), ("negative",), ("negatives",), ("scores",))
+NUMBERED = re.compile(r".*?(?P<number>[0-9]+)")
 MOST_NEGATIVES_IN_HEADER = 256
-TSV_HEADER = {
-    **dict.fromkeys(("query", "anchor"), "query"),
-    **{key: key for key in ("positive", "negative")},
-    **{key: key for key in (f"negative_{number}" for number in range(MOST_NEGATIVES_IN_HEADER))},
-}
+
+
+def _tsv_layout(width: int) -> tuple[str, ...]:
+    if width < 2:
+        mend = "write query, positive and negatives with tabs between them"
+        raise LineFault("wrong number of columns", f"has {width} column", mend)
+    return ("query", "positive", *(f"negative_{number}" for number in range(1, width - 1)))
+
+
+COLUMNS = Columns(
+    header={
+        **dict.fromkeys(("query", "anchor"), "query"),
+        **{key: key for key in ("positive", "negative")},
+        **{key: key for key in (f"negative_{number}" for number in range(MOST_NEGATIVES_IN_HEADER))},
+    },
+    required={"query": "query", "positive": "positive"},
+    layout=_tsv_layout,
+    expected="query, positive and any of negative, negative_1, negative_2 …",
+)
 MIXTURE_PART = re.compile(r"\s*(?P<source>[^,]+?)\s*=\s*(?P<weight>[^,=]+?)\s*")
 
 
@@ -102,7 +110,7 @@ class Examples(Sequence[Example]):
     def from_tsv(cls, path: str | Path, *, lenient: bool = False) -> Examples:
         """Examples of a `.tsv` file."""
         report = ReadReport(lenient)
-        lines = read_tsv(Path(path), report, layout=_tsv_layout, header=TSV_HEADER)
+        lines = read_tsv(Path(path), report, COLUMNS)
         return cls(
             _parsed(((f"{path}:{number}", record) for number, record in lines), report),
             name=str(path),
@@ -279,6 +287,7 @@ def _parsed(placed: Iterable[tuple[str, Mapping[str, Any]]], report: ReadReport)
 
 
 def _example(record: Mapping[str, Any]) -> Example:
+    refuse_slips(record, [*MEANINGS, *_numbered(record)])
     query = _content(record, "anchor" if "anchor" in record and "query" not in record else "query")
     positive = _content(record, "positive")
     negatives = _negatives(record)
@@ -287,6 +296,13 @@ def _example(record: Mapping[str, Any]) -> Example:
             "contradicting example", "the positive is also a negative", "take it out of the negatives"
         )
     return Example(query, positive, negatives, _scores(record, 1 + len(negatives)))
+
+
+def _numbered(record: Mapping[str, Any]) -> Iterator[tuple[str]]:
+    """The key of a negative for each number that a key ends in, of which that key may be a slip."""
+    for key in record:
+        if match := NUMBERED.fullmatch(key):
+            yield (f"negative_{match['number']}",)
 
 
 def _content(record: Mapping[str, Any], key: str) -> str:
@@ -344,13 +360,6 @@ def _record(example: Example) -> dict[str, Any]:
     if example.scores is not None:
         record["scores"] = list(example.scores)
     return record
-
-
-def _tsv_layout(width: int) -> tuple[str, ...]:
-    if width < 2:
-        mend = "write query, positive and negatives with tabs between them"
-        raise LineFault("wrong number of columns", f"has {width} column", mend)
-    return ("query", "positive", *(f"negative_{number}" for number in range(1, width - 1)))
 
 
 def _shares(total: int, weights: Sequence[float]) -> list[int]:

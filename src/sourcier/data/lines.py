@@ -1,4 +1,4 @@
-"""Reads JSONL and TSV files line by line, so that every fault has a place and a reason.
+"""Reads files line by line, and JSONL object by object, so that every fault has a place and a reason.
 
 A line ends at `\\n` and nowhere else: U+2028, form feeds and lone carriage returns belong to the text. A byte order
 mark, `\\r\\n` and blank lines are read over. A file whose name ends in `.gz` is unpacked.
@@ -13,7 +13,7 @@ import json
 import os
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NoReturn, cast
@@ -116,87 +116,9 @@ def read_jsonl(path: Path, report: ReadReport) -> Iterator[tuple[int, dict[str, 
             report.fault(f"{path}:{number}", fault)
 
 
-def read_tsv(
-    path: Path,
-    report: ReadReport,
-    *,
-    layout: Callable[[int], tuple[str, ...]],
-    header: Mapping[str, str],
-    split: Callable[[str], list[str]] = lambda line: line.split("\t"),
-) -> Iterator[tuple[int, dict[str, str]]]:
-    """Line number and named cells of every line of a file of columns, which must all be as many as in the first line.
-
-    `layout` names the columns from their number. The first line is a header, and names them itself, where all of its
-    cells are keys of `header`; the values there are our names. There is no quoting: a tab always parts two columns.
-    """
-    names: tuple[str, ...] | None = None
-    for number, line in read_lines(path, report):
-        cells = split(line)
-        try:
-            if names is None:
-                named = [header.get(cell.strip().lower()) for cell in cells]
-                if all(named) and len(set(named)) == len(named) > 1:
-                    names = tuple(name for name in named if name)
-                    continue
-                names = layout(len(cells))
-            if len(cells) != len(names):
-                raise LineFault(
-                    "wrong number of columns",
-                    f"has {len(cells)} columns where the file began with {len(names)}",
-                    "mend the line; texts that hold tabs or newlines belong in JSONL",
-                )
-            yield number, dict(zip(names, cells, strict=True))
-        except LineFault as fault:
-            report.fault(f"{path}:{number}", fault)
-
-
 def is_named(path: Path, extension: str) -> bool:
     """Whether a file's name ends in this extension, packed or not."""
     return path.name.lower().removesuffix(".gz").endswith(extension)
-
-
-def read_identifier(values: Mapping[str, Any], *keys: str) -> str:
-    """The id under the first of these keys that is there. An integer is read as its digits: 1 and "1" are one id."""
-    key = next((key for key in keys if key in values), None)
-    if key is None:
-        raise LineFault("missing key", f'has no "{keys[0]}"', "give every line an id")
-    value = values[key]
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise LineFault("wrong id type", f'"{key}" is {shown(value)}', "an id is a string or an integer")
-    if isinstance(value, int):
-        try:
-            return str(value)
-        except ValueError as error:  # Python refuses to print integers of thousands of digits
-            raise LineFault(
-                "wrong id type", f'"{key}" is too long a number', "write it as a string"
-            ) from error
-    if not value.strip():
-        raise LineFault("empty id", f'"{key}" is {shown(value)}', "an id holds at least one character")
-    return check_unicode(key, value)
-
-
-def read_text(values: Mapping[str, Any], key: str) -> str:
-    """The text under a key that must be there."""
-    if key not in values:
-        raise LineFault("missing key", f'has no "{key}"', f'give every line a "{key}"')
-    value = values[key]
-    if not isinstance(value, str):
-        raise LineFault(
-            "wrong text type", f'"{key}" is {shown(value)}', 'write a string ("" where there is no text)'
-        )
-    return check_unicode(key, value)
-
-
-def check_unicode(key: str, value: str) -> str:
-    """The value, unless it holds half of a surrogate pair, which no tokenizer and no file can take."""
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        half = f"\\u{ord(value[error.start]):04x}"
-        raise LineFault(
-            "broken Unicode", f'"{key}" holds half a surrogate pair ({half})', "write both halves"
-        ) from error
-    return value
 
 
 def shown(value: object) -> str:
@@ -242,7 +164,16 @@ def _refuse_constant(name: str) -> NoReturn:
     raise LineFault("broken JSON", f"holds {name}, which is not JSON", "write null or a number")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of which no key stands twice: Python's reader would keep the last one without a word."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        repeated = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise LineFault("repeated key", f"has the key {shown(repeated)} twice", "keep one of them")
+    return values
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated)
 
 
 def _json_object(line: str) -> dict[str, Any]:

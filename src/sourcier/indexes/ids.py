@@ -140,6 +140,8 @@ class IdTable:
 def _encode(identifier: object, row: int) -> bytes:
     if not isinstance(identifier, str):
         raise DataError(f"document in row {row}: its id must be a text, not {identifier!r}")
+    if not identifier.strip():
+        raise DataError(f"document in row {row}: its id {identifier!r} is empty: give each document one")
     try:
         return identifier.encode("utf-8")
     except UnicodeEncodeError as error:
