@@ -6,8 +6,8 @@ A JSONL file has one object on each line:
 
 `anchor` may stand for `query`; `negatives`, `negative`, and `negative_1`, `negative_2` … are each a text or a list of
 texts, and may be left out, as may `scores`: the teacher's, of the positive and then of each negative. Other keys are
-read over, unless they are likely slips of these. A TSV file has the columns query, positive and any number of negatives,
-the same in every line. Columns of a Hugging Face dataset are named as the keys of JSONL are.
+read over, unless they are likely slips of these. A TSV file has the columns query, positive and any number of
+negatives, the same in every line. Columns of a Hugging Face dataset are named as the keys of JSONL are.
 """
 
 from __future__ import annotations
