@@ -83,9 +83,14 @@ class Reported(Protocol):
 Source = TypeVar("Source", bound=Reported)
 
 
+def is_main() -> bool:
+    """Whether this process, of those that a launcher started, is the one that speaks and writes."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
 def note(text: str) -> None:
-    """Tell the user something that is not the result; of the processes of a launcher, one speaks."""
-    if os.environ.get("RANK", "0") == "0":
+    """Tell the user something that is not the result."""
+    if is_main():
         print(text, file=sys.stderr)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sourcier.cli.command import Command, Output, Parser, count, names
+from sourcier.cli.places import check_writable
 
 
 def add_python_flags(parser: Parser, _: Sequence[str]) -> None:
@@ -24,6 +25,7 @@ def python(settings: Any) -> Output:
     """Write the documentation of installed packages as a BEIR folder."""
     from sourcier.data.pydocs import write_python_corpus
 
+    check_writable("OUT", settings.output, "folder")
     written = write_python_corpus(
         settings.output, settings.packages, settings.limit, dev=settings.dev, test=settings.test
     )

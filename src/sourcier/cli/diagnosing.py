@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sourcier.cli.command import Command, Output, Parser, add_lenient, count, hide_weight_bars, told
+from sourcier.cli.places import check_writable
 
 
 def add_flags(parser: Parser, _: Sequence[str]) -> None:
@@ -37,11 +38,12 @@ def diagnose(settings: Any) -> Output:
     from sourcier.train import diagnosis, diagnosis_page
     from sourcier.train.validation import take_part
 
+    page = settings.html or str(Path(settings.run) / "diagnosis.html")
+    check_writable("--html", page, "file")
     collection = told(read_beir(settings.data, settings.split, lenient=settings.lenient))
     part = take_part(collection, queries=settings.queries, documents=settings.documents, seed=42)
     hide_weight_bars()
     found = diagnosis.diagnose(settings.run, part, worst=settings.worst)
-    page = settings.html or str(Path(settings.run) / "diagnosis.html")
     replace_text(page, diagnosis_page.render(found))
     lines = [*found.verdict(), *_missing(found.why_not_before), f"The page is {page}"]
     return Output(found.values() | {"html": page}, "\n".join(lines))

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import sourcier
 from sourcier.cli import corpus, diagnosing, indexing, mining, searching, training, verify
-from sourcier.cli.command import Command, Parser, WrongUse
+from sourcier.cli.command import Command, Parser, WrongUse, is_main
 from sourcier.config import unknown
 from sourcier.types import SourcierError
 
@@ -80,7 +80,7 @@ def _run_command(name: str, arguments: Sequence[str]) -> int:
     settings = parser.read(arguments)
     with redirect_stdout(sys.stderr):  # libraries that print must not spoil the result
         output = command.run(settings)
-    if int(os.environ.get("RANK", "0")) == 0:  # of the processes of a launcher, one speaks
+    if is_main():
         return _say(
             json.dumps(output.values, ensure_ascii=False, allow_nan=False) if settings.json else output.text
         )

@@ -19,6 +19,7 @@ from sourcier.cli.command import (
     model_folder,
     told,
 )
+from sourcier.cli.places import check_writable
 from sourcier.config import to_dict, unknown
 from sourcier.types import SourcierError
 
@@ -81,6 +82,7 @@ def add_build_flags(parser: Parser, _: Sequence[str]) -> None:
 def build(settings: Any) -> Output:
     """Encode a corpus and write an index of it."""
     from sourcier.data.collections import Corpus
+    from sourcier.indexes.directory import refuse_foreign_folder
     from sourcier.retrieval.retriever import Retriever
 
     if settings.model is None and settings.kind != "bm25":
@@ -88,6 +90,8 @@ def build(settings: Any) -> Output:
     if settings.overlap is not None and settings.passages is None:
         raise WrongUse("--overlap needs --passages N")
     of_kind = _settings(settings.set)
+    check_writable("--output", settings.output, "folder")
+    refuse_foreign_folder(settings.output)
     corpus = Corpus.read(settings.data, lenient=settings.lenient)
     hide_weight_bars()
     model = _model(settings.model, settings.family)
@@ -121,6 +125,7 @@ def add(settings: Any) -> Output:
     corpus = Corpus.read(settings.data, lenient=settings.lenient)
     hide_weight_bars()
     with Retriever.open(settings.index) as retriever:
+        check_writable("INDEX", settings.index, "folder")
         before = len(retriever.index)
         after = retriever.add(
             corpus,

@@ -17,6 +17,7 @@ from sourcier.cli.command import (
     note,
     told,
 )
+from sourcier.cli.places import check_writable
 from sourcier.config import add_arguments, overrides
 from sourcier.types import SourcierError
 
@@ -59,6 +60,7 @@ def mine(settings: Any) -> Output:
     rules = _rules(settings)
     if not settings.output.endswith(".jsonl"):
         raise WrongUse(f"--output {settings.output}: name it .jsonl, by which `sourcier train` knows it")
+    check_writable("--output", settings.output, "file")
     examples = told(read_examples(settings.data, settings.split, lenient=settings.lenient))
     hide_weight_bars()
     with Retriever.open(settings.index, device=settings.device) as retriever:

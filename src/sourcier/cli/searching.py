@@ -20,6 +20,7 @@ from sourcier.cli.command import (
     names,
     told,
 )
+from sourcier.cli.places import check_writable
 from sourcier.config import to_dict
 from sourcier.types import Hit, Hits
 
@@ -158,6 +159,8 @@ def evaluate(settings: Any) -> Output:
     from sourcier.data.collections import read_beir
     from sourcier.eval import evaluation, measure, report, runs
 
+    if settings.run:
+        check_writable("--run", settings.run, "file")
     measures = settings.measures or measure.MEASURES
     collection = told(read_beir(settings.data, settings.split, lenient=settings.lenient))
     baseline = runs.read_trec(settings.compare) if settings.compare else None

@@ -15,10 +15,12 @@ from sourcier.cli.command import (
     WrongUse,
     add_lenient,
     hide_weight_bars,
+    is_main,
     model_folder,
     note,
     told,
 )
+from sourcier.cli.places import check_writable
 from sourcier.config import add_arguments, from_dict, overrides
 from sourcier.types import SourcierError
 
@@ -83,6 +85,7 @@ def add_record_flags(parser: Parser, arguments: Sequence[str]) -> None:
 def train(settings: Any) -> Output:
     """Train a model; its best state on dev is left in RUN/best, the last one in RUN/last."""
     from sourcier.data.examples import read_examples
+    from sourcier.train.checkpoint import RunFolder
     from sourcier.train.processes import OtherFailed
     from sourcier.train.record import new_model
     from sourcier.train.trainer import Trainer
@@ -90,6 +93,9 @@ def train(settings: Any) -> Output:
     record = read_record(settings)
     if settings.resume and (finished := _finished(settings.output, record)):
         return _output(finished, f"{settings.output} was finished before: ")
+    if is_main():
+        check_writable("--output", settings.output, "folder")
+        RunFolder(settings.output).check(resume=settings.resume)
     config = from_dict(Trainer.Config, record.train, where="train")
     examples = told(
         read_examples(str(record.data), record.split or "train", lenient=record.lenient, seed=config.seed)

@@ -134,7 +134,7 @@ class NewVersion:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
-        _refuse_foreign_folder(self.root)
+        refuse_foreign_folder(self.root)
         _writable(self.root / VERSIONS)
         self._lock = take_lock(self.root)
         self._models: list[Path] = []
@@ -285,8 +285,9 @@ def _remove_litter(root: Path, current: int) -> None:
         shutil.rmtree(folder)
 
 
-def _refuse_foreign_folder(root: Path) -> None:
+def refuse_foreign_folder(root: str | os.PathLike[str]) -> None:
     """An index goes into a new or empty folder or over an index, never among a user's other files."""
+    root = Path(root)
     if root.exists() and not root.is_dir():
         raise SourcierError(f"{root}: is a file: give a folder for the index")
     if root.is_dir() and any(root.iterdir()) and not (root / VERSIONS).is_dir():

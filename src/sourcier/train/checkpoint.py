@@ -57,24 +57,30 @@ class RunFolder:
         self._lock_file = self.states / "lock"
         self._lock: IO[str] | None = None
 
-    def create(self) -> None:
-        """Makes the folder; one that holds something is left alone, since it may be a run that took days."""
-        self._refuse_file()
-        if self.path.is_dir() and any(self.path.iterdir()):
+    def check(self, *, resume: bool) -> None:
+        """Refuses a folder that holds something: a run that took days, unless it is to go on, or another's files."""
+        if self.path.exists() and not self.path.is_dir():
+            raise SourcierError(f"{self.path}: output is a file: choose a folder")
+        entries = list(self.path.iterdir()) if self.path.is_dir() else []
+        if not resume and entries:
             raise SourcierError(
                 f"{self.path}: output is not empty: choose another folder, or go on with this run by --resume"
             )
+        own = (*self.path.glob(f".{self.config.name}.*"), self.states)
+        if not self.config.is_file() and any(entry not in own for entry in entries):
+            raise SourcierError(
+                f"{self.path}: is not empty and holds no run ({self.config.name}): check --output"
+            )
+
+    def create(self) -> None:
+        """Makes the folder, which has to be empty or missing."""
+        self.check(resume=False)
         self.path.mkdir(parents=True, exist_ok=True)
 
     def reopen(self) -> None:
         """Takes the folder of a run that was stopped: removes its litter, and does what was left to do."""
-        self._refuse_file()
+        self.check(resume=True)
         self.path.mkdir(parents=True, exist_ok=True)
-        own = (*self.path.glob(f".{self.config.name}.*"), self.states)
-        if not self.config.is_file() and any(entry not in own for entry in self.path.iterdir()):
-            raise SourcierError(
-                f"{self.path}: is not empty and holds no run ({self.config.name}): check --output"
-            )
         if self.summary.is_file():
             self.finish()
             return
@@ -161,10 +167,6 @@ class RunFolder:
         new.rename(place)
         sync(self.path)
         _remove(old)
-
-    def _refuse_file(self) -> None:
-        if self.path.exists() and not self.path.is_dir():
-            raise SourcierError(f"{self.path}: output is a file: choose a folder")
 
 
 def sync_tree(folder: Path) -> None:
