@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from tiny import DECODERS, ENCODERS
+from tiny import DECODERS, ENCODERS, tiny_model
 
-from sourcier.models.tokens import punctuation_ids
+from sourcier.models.tokens import load_tokenizer, punctuation_ids
 from sourcier.types import SourcierError
 
 FAMILY_NAMES = ("dense", "splade", "sparse_embed", "colbert")
@@ -75,6 +75,17 @@ def test_half_a_surrogate_pair_is_replaced(build):
     model = build("dense")
     halved, replaced = model.tokens.rows(["a \ud800 b", "a ? b"], "document")
     assert halved.tolist() == replaced.tolist()
+
+
+@pytest.mark.parametrize("kind", [*ENCODERS, *DECODERS])
+def test_a_model_whose_tokenizer_is_not_there_is_refused(tmp_path, kind):
+    """transformers 5 makes up a tokenizer that knows its special tokens alone."""
+    folder = tiny_model(kind, tmp_path / kind)
+    for file in (*folder.glob("*token*"), *folder.glob("vocab*"), *folder.glob("merges*")):
+        file.unlink()
+    with pytest.raises(SourcierError, match=r"its tokenizer (knows no words|cannot be loaded)") as refused:
+        load_tokenizer(str(folder))
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "xlm_roberta"])

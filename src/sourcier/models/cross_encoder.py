@@ -20,10 +20,10 @@ import transformers
 from rich.console import Console
 from rich.progress import track
 from safetensors import SafetensorError
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification
 
 from sourcier.models.backbone import Backbone
-from sourcier.models.tokens import first_line
+from sourcier.models.tokens import first_line, load_tokenizer
 from sourcier.types import SourcierError
 
 #: Pairs that are sorted by length together.
@@ -39,7 +39,7 @@ class CrossEncoder:
         self.batch_size = batch_size
         self.device = torch.device(device or "cpu")
         self._model = _load(str(source)).to(self.device).eval()
-        self._tokenizer = AutoTokenizer.from_pretrained(str(source), trust_remote_code=False)
+        self._tokenizer = load_tokenizer(str(source))
         self.limit = _limit(self._model, self._tokenizer)
 
     def scores(self, pairs: Sequence[tuple[str, str]], *, progress: bool = False) -> np.ndarray:

@@ -123,9 +123,15 @@ class Tokens:
 def load_tokenizer(source: str) -> PreTrainedTokenizerBase:
     """The tokenizer of a folder or of a hub id."""
     try:
-        return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise SourcierError(f"{source}: its tokenizer cannot be loaded: {first_line(error)}") from error
+    # transformers 5 makes one of special tokens alone where there are no files, to which every word is unknown.
+    if tokenizer.get_vocab().keys() <= set(tokenizer.all_special_tokens):
+        raise SourcierError(
+            f"{source}: its tokenizer knows no words: put the files of the tokenizer there (tokenizer.json or its like)"
+        )
+    return tokenizer
 
 
 def punctuation_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
