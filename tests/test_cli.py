@@ -234,6 +234,15 @@ class TestBm25:
         assert (comparison["baseline"], comparison["value"], comparison["wins"]) == (0.125, 1.0, 4)
         assert "compared with" in run(*arguments).out
 
+    def test_a_run_to_compare_with_is_read_before_the_index_is_opened(
+        self, run: Run, beir: Path, tmp_path: Path
+    ) -> None:
+        old = tmp_path / "old.run"
+        old.write_text("q1 Q0 dog 1 2.0 old\nq1 dog\n")
+        ended = run("evaluate", tmp_path / "no-index", "--data", beir, "--compare", old)
+        assert (ended.status, ended.err.count("\n")) == (1, 1)
+        assert f"{old}:2: 2 columns where a run has 6" in ended.err
+
     def test_a_measure_deeper_than_k_is_refused(self, run: Run, bm25: Path, beir: Path) -> None:
         ended = run("evaluate", bm25, "--data", beir, "-k", 5)
         assert (ended.status, "raise k" in ended.err) == (1, True)

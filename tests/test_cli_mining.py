@@ -86,7 +86,6 @@ def test_a_teacher_scores_each_row(index: Path, beir: Path, tmp_path: Path) -> N
         (["--ranks", "5"], 2, "ranks=5 must be two ranks"),
         (["--sampling", "best"], 2, "'--sampling' must be 'top' or 'random'"),
         (["--negatives", "9", "--ranks", "1-20"], 1, "no row has 9 negatives"),
-        (["--teacher", "nowhere"], 1, "nowhere: cannot be loaded as a cross-encoder"),
     ],
 )
 def test_what_cannot_be_is_one_line(
@@ -102,6 +101,20 @@ def test_what_cannot_be_is_one_line(
     given = flags if "--ranks" in flags else [*flags, "--ranks", "1-5", "--negatives", "1"]
     assert mine(index, beir, tmp_path / "mined.jsonl", *given) == status
     assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_teacher_is_loaded_before_the_search(
+    index: Path,
+    beir: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    capsys.readouterr()
+    monkeypatch.setattr("sourcier.train.mining.mine", lambda *_, **__: pytest.fail("it searched"))
+    assert mine(index, beir, tmp_path / "mined.jsonl", "--teacher", "nowhere") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "nowhere: cannot be loaded as a cross-encoder" in line
 
 
 def test_a_file_that_training_would_not_know_is_refused_before_the_work(

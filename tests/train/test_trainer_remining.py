@@ -109,6 +109,26 @@ def test_a_run_that_was_stopped_ends_in_the_same_weights(
     assert all(torch.equal(resumed[name], value) for name, value in weights.items())
 
 
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"corpus": "nowhere.jsonl"}, "nowhere.jsonl"),
+        ({"teacher": "nowhere"}, "nowhere: cannot be loaded as a cross-encoder"),
+    ],
+)
+def test_what_a_mining_needs_is_tried_before_the_first_step(
+    folder: Path, tmp_path: Path, named: dict[str, str], message: str
+) -> None:
+    remine = Remining.Config(**{"every": 4, "corpus": str(folder / "docs"), **named})  # type: ignore[arg-type]
+    config = Trainer.Config(
+        output=str(tmp_path / "run"), batch_size=4, negatives=2, progress=False, remine=remine
+    )
+    examples = Examples([Example(text.split()[0], text, OLD) for text in TEXTS[:8]])
+    with pytest.raises(SourcierError, match=message):
+        config.build(Dense.from_base(folder / "base"), examples).run()
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_loss_that_needs_a_teacher_needs_one_for_new_negatives() -> None:
     remine = Remining.Config(every=4, corpus="docs")
     with pytest.raises(SourcierError, match="loss=kl learns from a teacher's scores"):

@@ -23,6 +23,7 @@ from sourcier.types import SourcierError
 
 if TYPE_CHECKING:
     from sourcier.data.examples import Examples
+    from sourcier.models.cross_encoder import CrossEncoder
     from sourcier.train.negatives import Rules
 
 
@@ -64,6 +65,7 @@ def mine(settings: Any) -> Output:
     examples = told(read_examples(settings.data, settings.split, lenient=settings.lenient))
     hide_weight_bars()
     with Retriever.open(settings.index, device=settings.device) as retriever:
+        teacher = _teacher(settings)  # before the search, which may take hours
         mined = mining.mine(retriever, examples, rules, progress=True)
     note(str(mined.report))
     rows = [row for row in mined.examples if len(row.negatives) == rules.negatives]
@@ -71,7 +73,8 @@ def mine(settings: Any) -> Output:
         raise SourcierError(
             f"{settings.index}: no row has {rules.negatives} negatives: ask for fewer, or add documents"
         )
-    taught = _taught(Examples(rows, name=examples.name), settings)
+    chosen = Examples(rows, name=examples.name)
+    taught = chosen if teacher is None else _taught(chosen, teacher)
     taught.to_jsonl(settings.output)
     values = {"output": settings.output, "written": len(rows), **asdict(mined.report)}
     return Output(values, f"{len(rows):,} rows with {rules.negatives} negatives each in {settings.output}")
@@ -86,14 +89,19 @@ def _rules(settings: Any) -> Rules:
         raise WrongUse(str(error)) from error
 
 
-def _taught(examples: Examples, settings: Any) -> Examples:
-    """The examples with a teacher's scores, where there is a teacher."""
+def _teacher(settings: Any) -> CrossEncoder | None:
+    """The teacher, where one is named."""
     if settings.teacher is None:
-        return examples
+        return None
     from sourcier.models.cross_encoder import CrossEncoder
+
+    return CrossEncoder(settings.teacher, device=settings.device, batch_size=settings.batch_size)
+
+
+def _taught(examples: Examples, teacher: CrossEncoder) -> Examples:
+    """The examples with a teacher's scores."""
     from sourcier.train.teacher import scored
 
-    teacher = CrossEncoder(settings.teacher, device=settings.device, batch_size=settings.batch_size)
     taught = scored(examples, teacher, progress=True)
     scores = [row.scores for row in taught if row.scores]
     doubted = sum(negative > row[0] for row in scores for negative in row[1:])

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from sourcier.data.collections import Corpus
 from sourcier.data.examples import Examples
 from sourcier.train.negatives import Rules
 from sourcier.train.remine import Task
@@ -131,6 +132,15 @@ class Remining:
         self.in_force: int | None = None
         self._pending: int | None = None
         self._process: subprocess.Popen[str] | None = None
+
+    def check(self) -> None:
+        """Tries what each mining will need, so that a run does not stop at its first one."""
+        from sourcier.models.cross_encoder import CrossEncoder
+
+        if next(iter(Corpus.read(str(self._config.corpus))), None) is None:
+            raise SourcierError(f"{self._config.corpus}: remine corpus holds no documents: name another one")
+        if self._config.teacher is not None:
+            CrossEncoder(self._config.teacher)
 
     def before_step(self, step: int, save: Save) -> bool:
         """What is due before step `step`, counted from 1, on all processes; whether the examples have changed.

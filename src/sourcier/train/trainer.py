@@ -302,8 +302,10 @@ class Trainer:
         """
         config = self.config
         if not (resume and self.folder.summary.is_file()):
-            # Before the folder is taken: a mistake in the metric leaves none behind.
+            # Before the folder is taken: a mistake in what is named leaves none behind.
             self._validation = self._make_validation()
+            if self._remining:
+                self._remining.check()
         self._claim(resume)
         if self.folder.summary.is_file():
             return TrainingResult.read(self.folder.summary)
