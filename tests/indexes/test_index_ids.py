@@ -42,6 +42,14 @@ def test_names_keep_the_shape_of_the_rows(tmp_path: Path) -> None:
     assert write(tmp_path, ["a", "b"]).names(np.array([[1, 0], [0, 1]])).tolist() == [["b", "a"], ["a", "b"]]
 
 
+def test_many_names_are_those_of_few(tmp_path: Path) -> None:
+    ids = [f"Nr. {number} – ü" for number in range(300)]
+    table = write(tmp_path, ids)
+    backward = np.arange(300)[::-1]
+    assert table.names(backward).tolist() == ids[::-1]
+    assert [table.names(backward[place : place + 1])[0] for place in range(300)] == ids[::-1]
+
+
 def test_a_duplicate_in_one_chunk_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="row 2: its id 'a' came before"):
         write(tmp_path, ["a", "b", "a"])

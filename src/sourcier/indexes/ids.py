@@ -23,6 +23,8 @@ from sourcier.types import DataError
 
 _BYTES, _OFFSETS, _HASHES, _ROWS = "ids.utf8", "ids.offsets.npy", "ids.hashes.npy", "ids.rows.npy"
 _HASH = np.dtype("S16")
+#: Ids that are decoded one by one: Arrow costs more to call than that.
+_FEW = 128
 
 
 class KnownIds:
@@ -117,6 +119,7 @@ class IdTable:
         size = int(offsets[-1])
         texts = pa.memory_map(str(folder / _BYTES)).read_buffer(size) if size else pa.py_buffer(b"")
         self._ids = pa.LargeStringArray.from_buffers(self._count, pa.py_buffer(offsets), texts)
+        self._offsets, self._texts = offsets, memoryview(texts)
         self._hashes = map_array(folder / _HASHES)
         self._rows = map_array(folder / _ROWS)
 
@@ -125,8 +128,18 @@ class IdTable:
 
     def names(self, rows: np.ndarray) -> np.ndarray:
         """The ids of rows, in an object array of the same shape."""
+        if rows.size <= _FEW:
+            return self._few_names(rows)
         flat = self._ids.take(pa.array(rows.reshape(-1), type=pa.int64()))
         return flat.to_numpy(zero_copy_only=False).reshape(rows.shape)
+
+    def _few_names(self, rows: np.ndarray) -> np.ndarray:
+        names = np.empty(rows.size, dtype=object)
+        flat = rows.reshape(-1)
+        starts, stops = self._offsets[flat].tolist(), self._offsets[flat + 1].tolist()
+        for place, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+            names[place] = str(self._texts[start:stop], "utf-8")
+        return names.reshape(rows.shape)
 
     def rows(self, ids: Sequence[str]) -> np.ndarray:
         """The rows of ids; -1 where an id is not in the index. [number of ids] int64"""

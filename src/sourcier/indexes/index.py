@@ -73,7 +73,7 @@ class Index:
         found = [
             part.best(asked, depth, rows, search) for part, rows in zip(self.parts, allowed, strict=True)
         ]
-        hits = self._merged(found, len(asked), depth)
+        hits = self._merged(found, depth)
         silent = self.parts[0].segment.silent(asked)
         hits.ids[silent], hits.scores[silent] = None, -np.inf
         hits.short = (hits.counts < depth) & ~silent
@@ -97,26 +97,34 @@ class Index:
         refuse_unknown(where, set(types))
         return [part.passing(where, types) for part in self.parts]
 
-    def _merged(self, found: Sequence[Found], queries: int, depth: int) -> Hits:
+    def _merged(self, found: Sequence[Found], depth: int) -> Hits:
         """The best of all parts; equal scores in the order of parts, then of rows."""
-        scores = np.concatenate([ranked.scores for ranked in found], axis=1)
-        rows = np.concatenate([ranked.rows for ranked in found], axis=1)
-        part = np.repeat(np.arange(len(found)), [ranked.rows.shape[1] for ranked in found])
-        best = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
-        hits = Hits(
-            np.full(best.shape, None, dtype=object), np.take_along_axis(scores, best, axis=1), self.version
-        )
-        rows = np.take_along_axis(rows, best, axis=1)
-        numbers = np.take_along_axis(np.concatenate([one.numbers for one in found], axis=1), best, axis=1)
+        together, part = found[0], np.zeros(found[0].rows.shape, dtype=np.int64)
+        if len(found) > 1:
+            together, part = _best_of_parts(found, depth)
+        rows, scores, numbers = together
+        hits = Hits(np.full(rows.shape, None, dtype=object), scores, self.version)
         if any(one.passages is not None for one in self.parts):
-            hits.passages = np.full((*best.shape, 2), -1, dtype=np.int64)
+            hits.passages = np.full((*rows.shape, 2), -1, dtype=np.int64)
         for number, one in enumerate(self.parts):
-            here = (part[best] == number) & np.isfinite(hits.scores)
+            here = (part == number) & np.isfinite(hits.scores)
             hits.ids[here] = one.ids.names(rows[here])
             if hits.passages is not None and one.passages is not None:
                 here &= numbers >= 0
                 hits.passages[here] = one.passages.spans(numbers[here])
         return hits
+
+
+def _best_of_parts(found: Sequence[Found], depth: int) -> tuple[Found, np.ndarray]:
+    """The best of what several parts found, best first, and the number of the part of each. [Q, K] each"""
+    scores = np.concatenate([one.scores for one in found], axis=1)
+    part = np.repeat(np.arange(len(found)), [one.rows.shape[1] for one in found])
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
+    rows, numbers = (
+        np.take_along_axis(np.concatenate(ones, axis=1), best, axis=1)
+        for ones in ([one.rows for one in found], [one.numbers for one in found])
+    )
+    return Found(rows, np.take_along_axis(scores, best, axis=1), numbers), part[best]
 
 
 class Part:
@@ -155,6 +163,8 @@ class Part:
         """The best of some rows [documents] bool, None for all; fewer than `depth` where there are no more."""
         found = self._best_with_content(queries, depth, rows, search)
         empty = self._rows.without_content(rows)[: depth - found.rows.shape[1]]
+        if not len(empty):
+            return found
         room = ((0, 0), (0, len(empty)))
         return Found(
             np.concatenate([found.rows, np.broadcast_to(empty, (len(queries), len(empty)))], axis=1),
