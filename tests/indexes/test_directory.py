@@ -89,6 +89,44 @@ def test_a_crash_before_the_pointer_moves_keeps_the_old_version(
     assert ids(tmp_path) == ["old"]
 
 
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, OSError])
+def test_an_interrupt_after_the_pointer_moved_keeps_the_new_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
+) -> None:
+    build("dense", tmp_path, ONE, ids=["old"])
+
+    def move_and_fail(path: Path, text: str) -> None:
+        path.write_text(text)
+        raise interrupt
+
+    monkeypatch.setattr("sourcier.indexes.directory.replace_text", move_and_fail)
+    with create("dense", tmp_path) as writer:
+        writer.add(["new"], ONE)
+        with pytest.raises(interrupt):
+            writer.finish()
+    assert (ids(tmp_path), (tmp_path / "building").exists()) == (["new"], False)
+
+
+def test_a_child_that_was_forked_while_writing_does_not_keep_the_lock(tmp_path: Path) -> None:
+    with create("dense", tmp_path) as writer:
+        writer.add(["old"], ONE)
+        resting, wake = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(wake)
+            os.read(resting, 1)
+            os._exit(0)
+        writer.finish()
+    try:
+        assert ids(tmp_path) == ["old"]
+        build("dense", tmp_path, ONE, ids=["new"])
+    finally:
+        os.close(wake)
+        os.close(resting)
+        os.waitpid(child, 0)
+    assert ids(tmp_path) == ["new"]
+
+
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     with create("dense", tmp_path), pytest.raises(IndexBusy, match="another process"):
         create("dense", tmp_path)

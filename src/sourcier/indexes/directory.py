@@ -138,6 +138,7 @@ class NewVersion:
         _writable(self.root / VERSIONS)
         self._lock = take_lock(self.root)
         self._models: list[Path] = []
+        self._committed = False
         try:
             self.before = open_version(self.root) if read_pointer(self.root / POINTER) else None
             number = int(self.before.name) if self.before else 0
@@ -146,7 +147,7 @@ class NewVersion:
             self.folder.mkdir()
             _writable(self.segment_folder)
         except BaseException:
-            self._lock.close()
+            release(self._lock)
             raise
 
     @property
@@ -208,16 +209,29 @@ class NewVersion:
         for folder in (self.folder, self.root / VERSIONS, self.root / SEGMENTS):
             _sync(folder)
         replace_text(self.root / POINTER, f"{self.name} {sha256_of(path)}\n")
+        self._committed = True
         _sync(self.root)
-        self._lock.close()
+        release(self._lock)
         return Version(self.root, self.name, manifest)
 
-    def abandon(self) -> None:
-        """Remove what was written and release the lock; nothing where the version is committed."""
+    @property
+    def committed(self) -> bool:
+        """Whether readers came to open this version."""
+        # Of the pointer, because an interrupt can come between its move and the end of `commit`.
         if not self._lock.closed:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            shutil.rmtree(self.segment_folder, ignore_errors=True)
-            self._lock.close()
+            self._committed = _named(self.root / POINTER) == self.name
+        return self._committed
+
+    def abandon(self) -> None:
+        """Remove what was written and release the lock; nothing is removed where the version is committed."""
+        if self._lock.closed:
+            return
+        try:
+            if not self.committed:
+                shutil.rmtree(self.folder, ignore_errors=True)
+                shutil.rmtree(self.segment_folder, ignore_errors=True)
+        finally:
+            release(self._lock)
 
     def _kept_files(
         self, description: Description, segments: Sequence[SegmentRecord]
@@ -242,7 +256,8 @@ def collect_garbage(root: str | os.PathLike[str]) -> int:
     Who has an older version open keeps it: the files stay until they are closed.
     """
     version = open_version(root)
-    with take_lock(version.root):
+    lock = take_lock(version.root)
+    try:
         # Another writer may have finished before the lock was taken.
         version = open_version(root)
         _remove_litter(version.root, int(version.name))
@@ -256,6 +271,8 @@ def collect_garbage(root: str | os.PathLike[str]) -> int:
                     freed += sum(path.stat().st_size for path in _files(folder))
                     shutil.rmtree(folder)
         return freed
+    finally:
+        release(lock)
 
 
 def take_lock(root: Path) -> IO[bytes]:
@@ -268,6 +285,14 @@ def take_lock(root: Path) -> IO[bytes]:
         lock.close()
         raise IndexBusy(f"{root}: another process is writing to this index: wait until it is done") from error
     return lock
+
+
+def release(lock: IO[bytes]) -> None:
+    """Give the lock of a writer back; nothing where that was done."""
+    if not lock.closed:
+        # A child that was forked meanwhile has the file open too, and closing ours alone would leave the lock with it.
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        lock.close()
 
 
 def sync_tree(folder: Path) -> None:
@@ -301,6 +326,12 @@ def _writable(folder: Path) -> None:
         raise SourcierError(
             f"{folder}: cannot be made ({error.strerror}): check the path, its permissions and the disk"
         ) from error
+
+
+def _named(pointer: Path) -> str | None:
+    """The version that a pointer names, whatever else is the matter with it; None where it names none."""
+    text = pointer.read_bytes() if pointer.is_file() else b""
+    return text.split()[0].decode("utf-8", "replace") if text.split() else None
 
 
 def _deleted_file(segment: str) -> str:

@@ -155,8 +155,8 @@ class IndexWriter:
         return version
 
     def abandon(self) -> None:
-        """Remove what was written; nothing after `finish`, and not the chunks where they are to be kept."""
-        if not self.keep_chunks and self._spool.folder.is_dir():
+        """Remove what was written; nothing of a version that is committed, and not chunks that are to be kept."""
+        if (self._new.committed or not self.keep_chunks) and self._spool.folder.is_dir():
             self._spool.remove()
         self._new.abandon()
 
