@@ -72,6 +72,26 @@ def test_a_killed_build_is_never_visible_and_is_replaced(tmp_path: Path) -> None
     assert (ids(tmp_path), open_version(tmp_path).name) == (["new"], "000002")
 
 
+def test_what_killed_writers_left_half_written_is_swept_by_the_next_one_alone(tmp_path: Path) -> None:
+    build("dense", tmp_path, ONE, ids=["old"])
+    left = [
+        tmp_path / ".CURRENT.4711",
+        tmp_path / ".building" / "chunk-000000" / "about.json",
+        tmp_path / "models" / ".unfinished" / "weights",
+        tmp_path / "building" / ".chunk-000007" / "content.npy",
+    ]
+    for path in (*left, tmp_path / ".gitignore"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("half")
+    reader = open_index(tmp_path)
+    assert all(path.exists() for path in left)
+    with create("dense", tmp_path), pytest.raises(IndexBusy):
+        create("dense", tmp_path)
+    assert not any(path.exists() for path in left)
+    assert (tmp_path / ".gitignore").exists()
+    assert reader.search(ONE, 1).ids.tolist() == [["old"]]
+
+
 def test_a_crash_before_the_pointer_moves_keeps_the_old_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

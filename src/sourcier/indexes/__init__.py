@@ -19,7 +19,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sourcier.config import from_dict
-from sourcier.indexes.directory import IndexBusy, NewVersion, Version, collect_garbage, open_version, reading
+from sourcier.indexes.directory import NewVersion, Version, collect_garbage, open_version, reading
+from sourcier.indexes.disk import IndexBusy
 from sourcier.indexes.kinds import KINDS, kind_class, kind_on
 from sourcier.indexes.manifest import DamagedIndex
 from sourcier.types import SourcierError

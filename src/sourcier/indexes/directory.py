@@ -14,18 +14,18 @@ litter that no reader looks at and the next writer removes. A version makes at m
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Self, TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 
 from sourcier.config import replace_text, write_json
 from sourcier.indexes.arrays import map_array
+from sourcier.indexes.disk import files_in, release, sweep, sync, sync_tree, take_lock
 from sourcier.indexes.manifest import (
     FORMAT,
     DamagedIndex,
@@ -41,12 +41,8 @@ from sourcier.types import SourcierError
 
 T = TypeVar("T")
 
-POINTER, LOCK, MANIFEST = "CURRENT", "writer.lock", "manifest.json"
+POINTER, MANIFEST = "CURRENT", "manifest.json"
 VERSIONS, SEGMENTS, MODELS, BUILDING = "versions", "segments", "models", "building"
-
-
-class IndexBusy(SourcierError):
-    """Another writer holds the index."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +169,7 @@ class NewVersion:
             save(unfinished)
             sync_tree(unfinished)
             unfinished.rename(folder)
-            _sync(folder.parent)
+            sync(folder.parent)
         self._models.append(folder)
         return folder.relative_to(self.root).as_posix()
 
@@ -201,16 +197,16 @@ class NewVersion:
                 bytes=path.stat().st_size, sha256=sha256_of(path)
             )
             for part in parts
-            for path in _files(part)
+            for path in files_in(part)
         }
         manifest = Manifest(**vars(description), format=FORMAT, segments=list(segments), files=files)
         path = self.folder / MANIFEST
         write_json(path, manifest)
         for folder in (self.folder, self.root / VERSIONS, self.root / SEGMENTS):
-            _sync(folder)
+            sync(folder)
         replace_text(self.root / POINTER, f"{self.name} {sha256_of(path)}\n")
         self._committed = True
-        _sync(self.root)
+        sync(self.root)
         release(self._lock)
         return Version(self.root, self.name, manifest)
 
@@ -268,46 +264,21 @@ def collect_garbage(root: str | os.PathLike[str]) -> int:
         for kind in (VERSIONS, SEGMENTS, MODELS):
             for folder in sorted((version.root / kind).glob("*")):
                 if folder.relative_to(version.root) not in kept:
-                    freed += sum(path.stat().st_size for path in _files(folder))
+                    freed += sum(path.stat().st_size for path in files_in(folder))
                     shutil.rmtree(folder)
         return freed
     finally:
         release(lock)
 
 
-def take_lock(root: Path) -> IO[bytes]:
-    """The lock of the one writer of an index, held until it is closed."""
-    # The system drops the lock with the process that held it, however that ended.
-    lock = (root / LOCK).open("ab")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        lock.close()
-        raise IndexBusy(f"{root}: another process is writing to this index: wait until it is done") from error
-    return lock
-
-
-def release(lock: IO[bytes]) -> None:
-    """Give the lock of a writer back; nothing where that was done."""
-    if not lock.closed:
-        # A child that was forked meanwhile has the file open too, and closing ours alone would leave the lock with it.
-        fcntl.flock(lock, fcntl.LOCK_UN)
-        lock.close()
-
-
-def sync_tree(folder: Path) -> None:
-    """Have a folder with all that is in it reach the disk."""
-    for path in (*folder.rglob("*"), folder):
-        _sync(path)
-
-
 def _remove_litter(root: Path, current: int) -> None:
-    """Remove what crashed writers left: versions and segments above the current one, and unfinished models."""
+    """Remove what crashed writers left: versions and segments above the current one, and what they did not finish."""
     for folder in (*(root / VERSIONS).glob("*"), *(root / SEGMENTS).glob("*")):
         if folder.name.isdecimal() and int(folder.name) > current:
             shutil.rmtree(folder)
-    for folder in (root / MODELS).glob(".*"):
-        shutil.rmtree(folder)
+    sweep(root, POINTER, BUILDING)
+    sweep(root / MODELS, "")
+    sweep(root / BUILDING, "")
 
 
 def refuse_foreign_folder(root: str | os.PathLike[str]) -> None:
@@ -336,16 +307,3 @@ def _named(pointer: Path) -> str | None:
 
 def _deleted_file(segment: str) -> str:
     return f"deleted-{segment}.npy"
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.is_file())
-
-
-def _sync(path: Path) -> None:
-    """Have the contents of a file, or the names in a folder, reach the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

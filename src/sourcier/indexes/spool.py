@@ -20,7 +20,7 @@ import numpy as np
 from sourcier import encodings
 from sourcier.config import write_json
 from sourcier.indexes.arrays import map_array
-from sourcier.indexes.directory import sync_tree
+from sourcier.indexes.disk import sync_tree
 from sourcier.indexes.documents import DocumentStore, DocumentWriter, as_batch
 from sourcier.indexes.sources import Rows
 from sourcier.types import Document, SourcierError
