@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ import numpy as np
 import pytest
 
 from sourcier.encodings import DenseVectors
-from sourcier.indexes import open_version
+from sourcier.indexes import changes, open_version
+from sourcier.indexes.spool import Spool
 from sourcier.retrieval.retriever import Retriever
 from sourcier.types import Document, SourcierError
 
@@ -98,6 +101,58 @@ def test_another_corpus_cannot_go_on(stopped: Path) -> None:
         build(stopped, Lengths(), corpus, resume=True)
 
 
+def test_what_other_texts_have_the_same_ids_is_encoded_again(stopped: Path, tmp_path: Path) -> None:
+    corpus = [*CORPUS[:14], Document("d14", "snow", metadata={"n": 14}), *CORPUS[15:]]
+    encoder = Lengths()
+    build(stopped, encoder, corpus, resume=True)
+    build(tmp_path / "straight", Lengths(), corpus)
+    assert len(encoder.encoded) == 30
+    assert files(stopped) == files(tmp_path / "straight")
+
+
+@pytest.mark.parametrize("change", [{"title": "weather"}, {"metadata": {"n": -1}}])
+def test_what_is_kept_of_a_document_can_have_changed_too(stopped: Path, change: dict[str, Any]) -> None:
+    changed = replace(CORPUS[3], **change)
+    build(stopped, Lengths(), [*CORPUS[:3], changed, *CORPUS[4:]], resume=True)
+    with Retriever.open(stopped, model=Lengths()) as retriever:
+        assert retriever.documents is not None
+        assert list(retriever.documents)[3] == changed
+
+
+def test_a_corpus_that_became_shorter_ends_where_it_ends(stopped: Path) -> None:
+    build(stopped, Lengths(), CORPUS[:20], resume=True)
+    assert open_version(stopped).manifest.documents == 20
+
+
+@pytest.mark.parametrize("name", ["about.json", "content.npy", "vectors.npy", "documents.arrow"])
+@pytest.mark.parametrize("size", [None, 0, 100])
+def test_a_chunk_that_is_not_whole_is_made_again(
+    stopped: Path, tmp_path: Path, name: str, size: int | None
+) -> None:
+    path = stopped / "building" / "chunk-000001" / name
+    if size is None:
+        path.unlink()
+    else:
+        os.truncate(path, size)
+    encoder = Lengths()
+    build(stopped, encoder, resume=True)
+    build(tmp_path / "straight", Lengths())
+    assert len(encoder.encoded) == 30
+    assert files(stopped) == files(tmp_path / "straight")
+
+
+@pytest.mark.parametrize("text", [None, "", '{"kind": '])
+def test_without_its_plan_a_build_begins_anew(stopped: Path, text: str | None) -> None:
+    plan = stopped / "building" / "plan.json"
+    if text is None:
+        plan.unlink()
+    else:
+        plan.write_text(text)
+    encoder = Lengths()
+    build(stopped, encoder, resume=True)
+    assert len(encoder.encoded) == 50
+
+
 def test_a_refused_resume_loses_nothing(stopped: Path) -> None:
     with pytest.raises(SourcierError):
         build(stopped, Lengths(), chunk=20, resume=True)
@@ -123,3 +178,31 @@ def test_adding_can_go_on_too(tmp_path: Path) -> None:
     encoder = Lengths()
     grown = Retriever.open(tmp_path, model=encoder).add(more, chunk=10, resume=True)
     assert (len(encoder.encoded), len(grown.index)) == (20, 50)
+
+
+def test_adding_goes_on_though_the_index_changed_meanwhile(tmp_path: Path) -> None:
+    build(tmp_path, Lengths(), CORPUS[:20])
+    more = [Document(f"m{number}", "water") for number in range(30)]
+    with pytest.raises(KeyboardInterrupt):
+        Retriever.open(tmp_path, model=Lengths(limit=15)).add(more, chunk=10)
+    changes.delete(tmp_path, ["d3"])
+    encoder = Lengths()
+    grown = Retriever.open(tmp_path, model=encoder).add(more, chunk=10, resume=True)
+    assert (len(encoder.encoded), len(grown.index)) == (20, 49)
+
+
+def test_going_on_with_what_was_committed_encodes_nothing_and_changes_no_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a kill between the commit and the removal of the chunks."""
+    build(tmp_path, Lengths(), CORPUS[:20])
+    more = [Document(f"m{number}", "water") for number in range(30)]
+    monkeypatch.setattr(Spool, "remove", lambda self: None)
+    with Retriever.open(tmp_path, model=Lengths()) as before:
+        before.add(more, chunk=10).close()
+    monkeypatch.undo()
+    assert open_version(tmp_path).manifest.documents == 50
+    encoder = Lengths()
+    grown = Retriever.open(tmp_path, model=encoder).add(more, chunk=10, resume=True)
+    assert (len(encoder.encoded), len(grown.index)) == (0, 50)
+    assert not (tmp_path / "building").exists()

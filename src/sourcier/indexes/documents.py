@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 from typing import Self
@@ -70,6 +71,12 @@ def as_batch(documents: Sequence[Document]) -> pa.RecordBatch:
         [pa.array(column, type=field.type) for column, field in zip(columns, _SCHEMA, strict=True)],
         schema=_SCHEMA,
     )
+
+
+def digest(documents: Sequence[Document]) -> str:
+    """A checksum of all that documents say."""
+    columns = json.dumps([_columns(document) for document in documents])
+    return blake2b(columns.encode("utf-8"), digest_size=16).hexdigest()
 
 
 class DocumentStore:

@@ -2,8 +2,10 @@
 
     INDEX/building/plan.json           what is being built, with what settings
     INDEX/building/chunk-000000/...    ids, which of them have content, encodings, texts
+    INDEX/building/chunk-000000/about.json     of what documents the chunk was made, and the size of each file
 
-A chunk appears whole: it is written beside its place, synced and renamed. Its arrays are mapped when it is read.
+A chunk appears whole: it is written beside its place, synced and renamed. One that is not whole any more, or was made
+from other texts, is made again. Arrays are mapped when they are read.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ import numpy as np
 from sourcier import encodings
 from sourcier.config import write_json
 from sourcier.indexes.arrays import map_array
-from sourcier.indexes.disk import sync_tree
-from sourcier.indexes.documents import DocumentStore, DocumentWriter, as_batch
+from sourcier.indexes.disk import files_in, remove_folder, sync_tree
+from sourcier.indexes.documents import DocumentStore, DocumentWriter, as_batch, digest
 from sourcier.indexes.sources import Rows
 from sourcier.types import Document, SourcierError
 
@@ -30,59 +32,75 @@ _CONTENT, _PASSAGES = "content.npy", "passages.npy"
 
 
 class Spool:
-    """The chunks of a build, in order."""
+    """The chunks of a build, in order: those that it made, and those that it took over."""
 
     def __init__(self, folder: Path, plan: dict[str, Any], *, resume: bool) -> None:
         self.folder = folder
-        if resume and (folder / _PLAN).is_file():
-            _refuse_other_plan(folder / _PLAN, plan)
+        self._chunks = 0
+        begun = _read(folder / _PLAN) if resume else None
+        if begun is not None:
+            _refuse_other_plan(folder / _PLAN, begun, plan)
             return
-        shutil.rmtree(folder, ignore_errors=True)
+        self.remove()
         folder.mkdir()
         write_json(folder / _PLAN, plan)
 
-    def __contains__(self, number: int) -> bool:
-        return self._chunk(number).is_dir()
+    def take(self, row: int, ids: Sequence[str], documents: Sequence[Document] | None) -> bool:
+        """Take the next chunk over where it is there, whole, and made from these documents.
 
-    def ids(self, number: int) -> list[str]:
-        """The ids of a chunk that is there."""
-        return list(self._about(number)["ids"])
+        `row`: of the first document. Other ids are another corpus, and refused; other texts under the same ids are what
+        the corpus has become, and the chunk has to be made again.
+        """
+        place = self._chunk(self._chunks)
+        about = _about_whole(place)
+        if about is None:
+            return False
+        _refuse_other_ids(row, about["ids"], ids)
+        if documents is not None and about["digest"] != digest(documents):
+            return False
+        self._chunks += 1
+        return True
 
     def write(
         self,
-        number: int,
         ids: Sequence[str],
         content: np.ndarray,
         encoding: Any,
         documents: Sequence[Document] | None,
         passages: np.ndarray | None = None,
     ) -> None:
-        """Put a chunk in its place. `content` [ids] bool; `encoding`: of those with content, None for none.
+        """Put the next chunk in its place. `content` [ids] bool; `encoding`: of those with content, None for none.
 
         `passages` [P, 3]: what was encoded of them, None where they are whole.
         """
-        place = self._chunk(number)
+        place = self._chunk(self._chunks)
+        if place.is_dir():
+            remove_folder(place)
         unfinished = place.with_name(f".{place.name}")
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
         np.save(unfinished / _CONTENT, content)
         if passages is not None:
             np.save(unfinished / _PASSAGES, passages)
-        about = {
-            "ids": list(ids),
-            "encoding": _write_encoding(unfinished, encoding),
-            "documents": documents is not None,
-        }
-        write_json(unfinished / _ABOUT, about)
+        written = _write_encoding(unfinished, encoding)
         if documents is not None:
             with DocumentWriter(unfinished) as writer:
                 writer.add(as_batch(documents))
                 writer.finish()
+        about = {
+            "ids": list(ids),
+            "encoding": written,
+            "documents": documents is not None,
+            "digest": None if documents is None else digest(documents),
+            "files": {path.name: path.stat().st_size for path in files_in(unfinished)},
+        }
+        write_json(unfinished / _ABOUT, about)
         sync_tree(unfinished)
         unfinished.rename(place)
+        self._chunks += 1
 
     def rows(self) -> Iterator[Rows]:
-        for number in self._numbers():
+        for number in range(self._chunks):
             about, folder = self._about(number), self._chunk(number)
             documents = list(DocumentStore(folder).batches()) if about["documents"] else None
             passages = map_array(folder / _PASSAGES) if (folder / _PASSAGES).is_file() else None
@@ -93,26 +111,21 @@ class Spool:
         return _SpooledChunks(self)
 
     def encodings(self) -> Iterator[Any]:
-        for number in self._numbers():
+        for number in range(self._chunks):
             encoding = _read_encoding(self._chunk(number), self._about(number)["encoding"])
             if encoding is not None:
                 yield encoding
 
     def remove(self) -> None:
         """Remove all chunks, and the plan."""
-        shutil.rmtree(self.folder)
-
-    def _numbers(self) -> Iterator[int]:
-        number = 0
-        while number in self:
-            yield number
-            number += 1
+        if self.folder.is_dir():
+            remove_folder(self.folder)
 
     def _chunk(self, number: int) -> Path:
         return self.folder / _CHUNK.format(number)
 
     def _about(self, number: int) -> dict[str, Any]:
-        return _read(self._chunk(number) / _ABOUT)
+        return _json(self._chunk(number) / _ABOUT)
 
 
 class _SpooledChunks:
@@ -148,19 +161,33 @@ def _read_encoding(folder: Path, name: str | None) -> Any:
     if name is None:
         return None
     if name == "texts":
-        return _read(folder / "texts.json")["texts"]
+        return _json(folder / "texts.json")["texts"]
     cls = getattr(encodings, name)
     return cls(**{item.name: map_array(folder / f"{item.name}.npy") for item in fields(cls)})
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _about_whole(chunk: Path) -> dict[str, Any] | None:
+    """What a chunk tells of itself; None where it is not there, or any of its files is not as it was written."""
+    about = _read(chunk / _ABOUT)
+    sizes = {path.name: path.stat().st_size for path in files_in(chunk) if path.name != _ABOUT}
+    return about if about is not None and about.get("files") == sizes else None
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What a file holds; None where it is missing, or cut short."""
+    try:
+        return _json(path)
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _json(path: Path) -> dict[str, Any]:
     values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return values
 
 
-def _refuse_other_plan(path: Path, plan: dict[str, Any]) -> None:
+def _refuse_other_plan(path: Path, begun: dict[str, Any], plan: dict[str, Any]) -> None:
     """A build goes on as it began."""
-    begun = _read(path)
     asked = json.loads(json.dumps(plan))
     for name in {**begun, **asked}:
         if begun.get(name) != asked.get(name):
@@ -168,3 +195,18 @@ def _refuse_other_plan(path: Path, plan: dict[str, Any]) -> None:
                 f"{path}: the unfinished build has {name} {begun.get(name)!r}, and this one {asked.get(name)!r}: "
                 "ask for the same, or begin anew without resume"
             )
+
+
+def _refuse_other_ids(row: int, here: Sequence[str], asked: Sequence[str]) -> None:
+    """A build goes on with the corpus that it began with."""
+    for place, (one, other) in enumerate(zip(here, asked, strict=False)):
+        if one != other:
+            raise SourcierError(
+                f"document in row {row + place}: the unfinished build has '{one}' there and the corpus has "
+                f"'{other}': give the corpus it began with, or begin anew without resume"
+            )
+    if len(here) != len(asked):
+        raise SourcierError(
+            f"document in row {row + min(len(here), len(asked))}: the unfinished build has chunks of other "
+            "documents: give the corpus and the chunk size it began with, or begin anew without resume"
+        )

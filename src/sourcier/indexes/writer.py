@@ -16,14 +16,14 @@ from sourcier.indexes.manifest import Description, ModelReference, Splitting
 from sourcier.indexes.marks import Marks
 from sourcier.indexes.sources import KIND_FOLDER, write_segment
 from sourcier.indexes.spool import Spool
-from sourcier.types import Document, SourcierError
+from sourcier.types import Document
 
 
 class IndexWriter:
     """Documents on their way into an index. Nothing of them is visible before `finish`.
 
     Each call of `add` is a chunk, which waits on disk; memory is bounded by the largest. With `resume`, a chunk that an
-    earlier writer left behind is taken as it is: see `has` and `skip`.
+    earlier writer left behind is taken as it is: see `take`.
     """
 
     def __init__(
@@ -47,19 +47,8 @@ class IndexWriter:
         self._base = new.before if extend else None
         if self._base is not None:
             self.splitting = self._base.manifest.passages
-        self._spool = Spool(
-            new.building_folder,
-            {
-                "kind": kind.kind,
-                "build": asdict(build),
-                "family": family,
-                "onto": self._base and self._base.name,
-            }
-            | dict(plan or {}),
-            resume=resume,
-        )
+        self._spool = Spool(new.building_folder, self._plan(plan or {}), resume=resume)
         self._known = KnownIds()
-        self._chunk = 0
         self._dimensions = self._base.manifest.dimensions if self._base else None
 
     @property
@@ -74,26 +63,14 @@ class IndexWriter:
         """Documents so far."""
         return len(self._known)
 
-    def has_next(self) -> bool:
-        """Whether the next chunk is there already."""
-        return self._chunk in self._spool
-
-    def skip(self, ids: Sequence[str]) -> None:
-        """Take the next chunk as it is there; `ids` are what it must hold."""
-        found = self._spool.ids(self._chunk)
-        for place, (here, asked) in enumerate(zip(found, ids, strict=False)):
-            if here != asked:
-                raise SourcierError(
-                    f"document in row {len(self) + place}: the unfinished build has '{here}' there and the corpus has "
-                    f"'{asked}': give the corpus it began with, or begin anew without resume"
-                )
-        if len(found) != len(ids):
-            raise SourcierError(
-                f"document in row {len(self) + min(len(found), len(ids))}: the unfinished build has chunks of other "
-                "documents: give the corpus and the chunk size it began with, or begin anew without resume"
-            )
-        self._known.add(ids)
-        self._chunk += 1
+    def take(self, ids: Sequence[str], documents: Sequence[Document] | None = None) -> bool:
+        """Take the next chunk as an earlier writer left it. False where it has to be added: it is not there, not
+        whole, or made from other texts than those of `documents`.
+        """
+        taken = self._spool.take(len(self), ids, documents)
+        if taken:
+            self._known.add(ids)
+        return taken
 
     def add(
         self,
@@ -156,7 +133,7 @@ class IndexWriter:
 
     def abandon(self) -> None:
         """Remove what was written; nothing of a version that is committed, and not chunks that are to be kept."""
-        if (self._new.committed or not self.keep_chunks) and self._spool.folder.is_dir():
+        if self._new.committed or not self.keep_chunks:
             self._spool.remove()
         self._new.abandon()
 
@@ -178,8 +155,19 @@ class IndexWriter:
         passages: np.ndarray | None = None,
     ) -> None:
         self._known.add(ids)
-        self._spool.write(self._chunk, ids, content, encoding, documents, passages)
-        self._chunk += 1
+        self._spool.write(ids, content, encoding, documents, passages)
+
+    def _plan(self, plan: Mapping[str, Any]) -> dict[str, Any]:
+        """What has to be the same for chunks to be taken over; not the version that is added to, which may change."""
+        own = {
+            "kind": self.kind.kind,
+            "build": asdict(self._build),
+            "family": self._family,
+            "extends": self._base is not None,
+        }
+        if self._base is None:
+            return {**own, **plan}
+        return {**own, **plan, "passages": self.splitting and asdict(self.splitting)}
 
     def _description(self) -> Description:
         return Description(

@@ -118,15 +118,18 @@ def _fill(
 ) -> None:
     """Encode a corpus, chunk by chunk. What is encoded stays, should the rest fail."""
     splitter = None if writer.splitting is None else Splitter(writer.splitting, encoder)
+
+    def put(chunk: Sequence[Document]) -> None:
+        if splitter is None:
+            _add(writer, encoder, chunk, building.batch_size)
+        else:
+            _add_passages(writer, encoder, splitter, chunk, building.batch_size)
+
     writer.keep_chunks = True
     with _progress(corpus, building.progress) as advance:
         for chunk in _chunks(_checked(corpus), building.chunk):
-            if writer.has_next():
-                writer.skip([document.id for document in chunk])
-            elif splitter is None:
-                _add(writer, encoder, chunk, building.batch_size)
-            else:
-                _add_passages(writer, encoder, splitter, chunk, building.batch_size)
+            if not writer.take([document.id for document in chunk], chunk):
+                put(chunk)
             advance(len(chunk))
 
 
