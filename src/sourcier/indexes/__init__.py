@@ -19,11 +19,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sourcier.config import from_dict
-from sourcier.indexes.directory import NewVersion, Version, collect_garbage, open_version, reading
+from sourcier.indexes.directory import NewVersion, collect_garbage
 from sourcier.indexes.disk import IndexBusy
 from sourcier.indexes.kinds import KINDS, kind_class, kind_on
 from sourcier.indexes.manifest import DamagedIndex
-from sourcier.types import SourcierError
+from sourcier.indexes.version import Version, open_version, reading
 
 if TYPE_CHECKING:
     from sourcier.indexes.index import Index
@@ -59,7 +59,7 @@ def create(
 
     cls = kind_class(kind)
     settings: Any = from_dict(cls.Build, build or {}, where=f"settings of an index of kind '{kind}'")
-    new = NewVersion(path)
+    new = NewVersion(path, anew=True)
     try:
         return IndexWriter(new, cls, settings, family, plan=plan, resume=resume)
     except BaseException:
@@ -75,11 +75,9 @@ def extend(
 
     new = NewVersion(path)
     try:
-        if new.before is None:
-            raise SourcierError(f"{path}: no index here: build one there first")
-        known = new.before.manifest
+        known = new.existing.manifest
         cls = kind_class(known.kind)
-        settings: Any = from_dict(cls.Build, known.build, where=str(new.before.folder))
+        settings: Any = from_dict(cls.Build, known.build, where=str(new.existing.folder))
         return IndexWriter(new, cls, settings, known.family, extend=True, plan=plan, resume=resume)
     except BaseException:
         new.abandon()

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from sourcier.config import from_dict
-from sourcier.indexes.directory import NewVersion, Version
+from sourcier.indexes.directory import NewVersion
 from sourcier.indexes.index import Index
 from sourcier.indexes.kind import Segment
 from sourcier.indexes.kinds import kind_class
 from sourcier.indexes.marks import Marks
 from sourcier.indexes.sources import Rows, write_segment
-from sourcier.types import SourcierError
+from sourcier.indexes.version import Version
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def delete(root: str | os.PathLike[str], ids: Sequence[str]) -> Deletion:
     """Delete documents by id. The others keep their ids; ids that the index does not hold are reported."""
     wanted = list(dict.fromkeys(ids))
     with NewVersion(root) as new:
-        before = _existing(new)
+        before = new.existing
         marks = Marks(before)
         known = marks.delete(wanted)
         unknown = [identifier for identifier, one in zip(wanted, known, strict=True) if not one]
@@ -44,7 +44,7 @@ def delete(root: str | os.PathLike[str], ids: Sequence[str]) -> Deletion:
 def compact(root: str | os.PathLike[str]) -> Version:
     """Write the documents that are not deleted as one segment; nothing where they are that already."""
     with NewVersion(root) as new:
-        before = _existing(new)
+        before = new.existing
         manifest = before.manifest
         if len(manifest.segments) == 1 and not manifest.segments[0].deleted:
             return before
@@ -89,9 +89,3 @@ class _AliveChunks:
 
     def __len__(self) -> int:
         return sum(int(np.count_nonzero(keep)) for _, keep in self._segments)
-
-
-def _existing(new: NewVersion) -> Version:
-    if new.before is None:
-        raise SourcierError(f"{new.root}: no index here: build one there first")
-    return new.before

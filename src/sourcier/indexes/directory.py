@@ -16,19 +16,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self
 
 import numpy as np
 
 from sourcier.config import replace_text, write_json
-from sourcier.indexes.arrays import map_array
-from sourcier.indexes.disk import files_in, release, sweep, sync, sync_tree, take_lock
+from sourcier.indexes.disk import LOCK, files_in, release, sweep, sync, sync_tree, take_lock
 from sourcier.indexes.manifest import (
     FORMAT,
-    DamagedIndex,
     Description,
     FileRecord,
     Manifest,
@@ -37,108 +35,44 @@ from sourcier.indexes.manifest import (
     read_pointer,
     sha256_of,
 )
+from sourcier.indexes.version import (
+    MANIFEST,
+    POINTER,
+    SEGMENTS,
+    VERSIONS,
+    Version,
+    deleted_file,
+    no_index,
+    open_version,
+)
 from sourcier.types import SourcierError
 
-T = TypeVar("T")
-
-POINTER, MANIFEST = "CURRENT", "manifest.json"
-VERSIONS, SEGMENTS, MODELS, BUILDING = "versions", "segments", "models", "building"
-
-
-@dataclass(frozen=True)
-class Version:
-    """A committed version, as a reader sees it: nothing in it ever changes."""
-
-    root: Path
-    name: str
-    manifest: Manifest
-
-    @property
-    def folder(self) -> Path:
-        return self.root / VERSIONS / self.name
-
-    def segment_folder(self, segment: SegmentRecord) -> Path:
-        return self.root / SEGMENTS / segment.name
-
-    def deleted(self, segment: SegmentRecord) -> np.ndarray | None:
-        """Which rows of a segment are deleted; None where none is. [documents] bool"""
-        if not segment.deleted:
-            return None
-        packed = map_array(self.folder / _deleted_file(segment.name))
-        return np.unpackbits(packed, count=segment.documents).astype(bool)
-
-    def check_sizes(self) -> None:
-        """Raise `DamagedIndex` for the first file that is missing or has another size than when it was committed."""
-        for name, record in self.manifest.files.items():
-            path = self.root / name
-            try:
-                size = path.stat().st_size
-            except FileNotFoundError as error:
-                raise DamagedIndex(
-                    f"{path}: this file of the index is missing: restore it, or build the index again"
-                ) from error
-            if size != record.bytes:
-                raise DamagedIndex(
-                    f"{path}: has {size} bytes where the index has {record.bytes}: "
-                    "restore the file, or build the index again"
-                )
-
-    def check_contents(self) -> None:
-        """Read every file, and raise `DamagedIndex` for the first whose checksum differs."""
-        self.check_sizes()
-        for name, record in self.manifest.files.items():
-            path = self.root / name
-            if sha256_of(path) != record.sha256:
-                raise DamagedIndex(
-                    f"{path}: its contents changed: restore the file, or build the index again"
-                )
-
-
-def open_version(root: str | os.PathLike[str]) -> Version:
-    """The version that the pointer names, with the sizes of its files checked."""
-    return reading(root, lambda version: version)
-
-
-def reading(root: str | os.PathLike[str], open_parts: Callable[[Version], T]) -> T:
-    """What `open_parts` makes of the current version.
-
-    Should the version be replaced and its files removed in the meantime, the one that took its place is opened.
-    """
-    root = Path(root)
-    while True:
-        pointer = read_pointer(root / POINTER)
-        if pointer is None:
-            mend = (
-                "a build did not finish: build it again"
-                if (root / VERSIONS).is_dir()
-                else "build one there first"
-            )
-            raise SourcierError(f"{root}: no index here: {mend}")
-        try:
-            version = Version(
-                root, pointer.name, read_manifest(root / VERSIONS / pointer.name / MANIFEST, pointer.sha256)
-            )
-            version.check_sizes()
-            return open_parts(version)
-        except (DamagedIndex, FileNotFoundError):
-            if read_pointer(root / POINTER) == pointer:
-                raise
+MODELS, BUILDING = "models", "building"
 
 
 class NewVersion:
-    """A version in the making: folders to write into, and the index's lock until it is committed or abandoned."""
+    """A version in the making: folders to write into, and the index's lock until it is committed or abandoned.
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    `anew`: it takes the place of whatever is there, be that damaged; otherwise it comes after the version that counts,
+    which is `before`.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, anew: bool = False) -> None:
         self.root = Path(root)
         refuse_foreign_folder(self.root)
+        if not anew and read_pointer(self.root / POINTER) is None:
+            raise no_index(self.root)
         _writable(self.root / VERSIONS)
         self._lock = take_lock(self.root)
         self._models: list[Path] = []
         self._committed = False
         try:
-            self.before = open_version(self.root) if read_pointer(self.root / POINTER) else None
-            number = int(self.before.name) if self.before else 0
-            _remove_litter(self.root, number)
+            self.before = None if anew else open_version(self.root)
+            number = _current_number(self.root)
+            if number is None:  # any of the versions that are there may be the one that counted
+                number = _highest_number(self.root)
+            else:
+                _remove_litter(self.root, number)
             self.name = f"{number + 1:06d}"
             self.folder.mkdir()
             _writable(self.segment_folder)
@@ -157,12 +91,18 @@ class NewVersion:
         return self.root / SEGMENTS / self.name
 
     @property
+    def existing(self) -> Version:
+        """The version before."""
+        assert self.before is not None, "a version that is made anew comes after none"
+        return self.before
+
+    @property
     def building_folder(self) -> Path:
         return self.root / BUILDING
 
     def keep_model(self, fingerprint: str, save: Callable[[Path], object]) -> str:
         """Save an encoder into the index, once for all versions that it made; gives the folder relative to INDEX."""
-        folder = self.root / MODELS / fingerprint[:16]
+        folder = self._model_folder(fingerprint)
         if not folder.is_dir():
             unfinished = folder.with_name(".unfinished")
             unfinished.mkdir(parents=True)
@@ -184,7 +124,7 @@ class NewVersion:
         `deleted`: the deleted rows [documents] bool of each segment, by its name, where there are any.
         """
         for name, rows in deleted.items():
-            np.save(self.folder / _deleted_file(name), np.packbits(rows))
+            np.save(self.folder / deleted_file(name), np.packbits(rows))
         own = next((one for one in segments if one.name == self.name), None)
         if own is None:
             shutil.rmtree(self.segment_folder)
@@ -229,6 +169,14 @@ class NewVersion:
         finally:
             release(self._lock)
 
+    def _model_folder(self, fingerprint: str) -> Path:
+        """Where an encoder is, whole, or where it is to go."""
+        folder = self.root / MODELS / fingerprint[:16]
+        if not folder.is_dir() or _is_whole(folder, self.root):
+            return folder
+        # Another version names the damaged one, and may be read from.
+        return folder.with_name(f"{folder.name}-{self.name}")
+
     def _kept_files(
         self, description: Description, segments: Sequence[SegmentRecord]
     ) -> dict[str, FileRecord]:
@@ -271,14 +219,58 @@ def collect_garbage(root: str | os.PathLike[str]) -> int:
         release(lock)
 
 
+def _current_number(root: Path) -> int | None:
+    """The number of the version that counts, 0 for none; None where that cannot be told."""
+    try:
+        pointer = read_pointer(root / POINTER)
+        if pointer is None:
+            return None if any((root / VERSIONS).glob(f"*/{MANIFEST}")) else 0
+        read_manifest(root / VERSIONS / pointer.name / MANIFEST, pointer.sha256)
+    except SourcierError:
+        return None
+    return int(pointer.name)
+
+
+def _highest_number(root: Path) -> int:
+    """The highest number that a version has or had."""
+    names = [path.name for kind in (VERSIONS, SEGMENTS) for path in (root / kind).glob("*")]
+    names.append(_named(root / POINTER) or "")
+    return max((int(name) for name in names if name.isdecimal()), default=0)
+
+
 def _remove_litter(root: Path, current: int) -> None:
-    """Remove what crashed writers left: versions and segments above the current one, and what they did not finish."""
+    """Remove what crashed writers left: all above the current version, models of none, and what is half-written."""
     for folder in (*(root / VERSIONS).glob("*"), *(root / SEGMENTS).glob("*")):
         if folder.name.isdecimal() and int(folder.name) > current:
             shutil.rmtree(folder)
     sweep(root, POINTER, BUILDING)
     sweep(root / MODELS, "")
     sweep(root / BUILDING, "")
+    unnamed = set((root / MODELS).glob("*"))
+    for files in _recorded(root):
+        if not unnamed:
+            break
+        unnamed -= {root / Path(*Path(name).parts[:2]) for name in files}
+    for folder in unnamed:
+        shutil.rmtree(folder)
+
+
+def _recorded(root: Path) -> Iterator[dict[str, FileRecord]]:
+    """The files of each version whose manifest can be read, the latest first."""
+    for path in sorted((root / VERSIONS).glob(f"*/{MANIFEST}"), reverse=True):
+        with suppress(SourcierError, OSError):
+            yield read_manifest(path, sha256_of(path)).files
+
+
+def _is_whole(folder: Path, root: Path) -> bool:
+    """Whether a folder holds what a version has in it, as it was written."""
+    found = {path.relative_to(root).as_posix(): sha256_of(path) for path in files_in(folder)}
+    start = f"{folder.relative_to(root).as_posix()}/"
+    recorded = (
+        {name: one.sha256 for name, one in files.items() if name.startswith(start)}
+        for files in _recorded(root)
+    )
+    return bool(found) and found in recorded
 
 
 def refuse_foreign_folder(root: str | os.PathLike[str]) -> None:
@@ -286,7 +278,8 @@ def refuse_foreign_folder(root: str | os.PathLike[str]) -> None:
     root = Path(root)
     if root.exists() and not root.is_dir():
         raise SourcierError(f"{root}: is a file: give a folder for the index")
-    if root.is_dir() and any(root.iterdir()) and not (root / VERSIONS).is_dir():
+    ours = (root / VERSIONS).is_dir() or (root / LOCK).is_file()
+    if root.is_dir() and any(root.iterdir()) and not ours:
         raise SourcierError(f"{root}: holds other files and no index: give a new or an empty folder")
 
 
@@ -303,7 +296,3 @@ def _named(pointer: Path) -> str | None:
     """The version that a pointer names, whatever else is the matter with it; None where it names none."""
     text = pointer.read_bytes() if pointer.is_file() else b""
     return text.split()[0].decode("utf-8", "replace") if text.split() else None
-
-
-def _deleted_file(segment: str) -> str:
-    return f"deleted-{segment}.npy"

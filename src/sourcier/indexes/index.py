@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from sourcier.indexes.arrays import map_array
-from sourcier.indexes.directory import Version
 from sourcier.indexes.documents import FILE, DocumentStore
 from sourcier.indexes.ids import IdTable
 from sourcier.indexes.kind import Segment
@@ -25,6 +24,7 @@ from sourcier.indexes.passages import FILE as PASSAGES_FILE
 from sourcier.indexes.passages import Found, Passages, best_documents
 from sourcier.indexes.ranking import checked_depth, no_results
 from sourcier.indexes.sources import EMPTY_FILE, KIND_FOLDER
+from sourcier.indexes.version import Version
 from sourcier.indexes.where import Where, parse, refuse_unknown
 from sourcier.types import EMPTY_SCORE, Document, Hits, SourcierError
 

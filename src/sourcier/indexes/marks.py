@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from sourcier.indexes.directory import Version
 from sourcier.indexes.ids import IdTable
 from sourcier.indexes.manifest import SegmentRecord
+from sourcier.indexes.version import Version
 
 
 class Marks:

@@ -9,13 +9,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from sourcier.indexes.directory import NewVersion, Version
+from sourcier.indexes.directory import NewVersion
 from sourcier.indexes.ids import KnownIds
 from sourcier.indexes.kind import Segment
 from sourcier.indexes.manifest import Description, ModelReference, Splitting
 from sourcier.indexes.marks import Marks
 from sourcier.indexes.sources import KIND_FOLDER, write_segment
 from sourcier.indexes.spool import Spool
+from sourcier.indexes.version import Version
 from sourcier.types import Document
 
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from sourcier.encodings import Encoding
 from sourcier.indexes import open_index
-from sourcier.indexes.directory import Version, reading
 from sourcier.indexes.manifest import ModelReference, Splitting
+from sourcier.indexes.version import Version, reading
 from sourcier.indexes.where import Where
 from sourcier.retrieval.building import Building, add, build, describe, kind_for
 from sourcier.retrieval.service import Service, documents_of
