@@ -109,6 +109,15 @@ def test_more_bits_are_nearer_to_the_vectors() -> None:
     assert errors[0] > 1.5 * errors[1] > 3 * errors[2]
 
 
+@pytest.mark.parametrize(("bits", "levels"), [(1, [0.7979]), (2, [0.4528, 1.510])])
+def test_levels_are_those_of_the_least_error(bits: int, levels: list[float]) -> None:
+    """Of normal values the optimal ones are known (Max 1960, table I)."""
+    residuals = np.random.default_rng(0).normal(size=(2**15, 2)).astype(np.float32)
+    # One centroid, so that what is left of a token is its distance from the mean.
+    found = train(residuals, 1, bits).levels
+    np.testing.assert_allclose(found, [[-one for one in levels[::-1]] + levels] * 2, atol=0.03)
+
+
 def test_training_is_the_same_each_time() -> None:
     vectors = tokens(3, 300).vectors
     first, second = train(vectors, 32, 2), train(vectors, 32, 2)

@@ -1,6 +1,7 @@
 """A token vector as its nearest centroid and a few bits for each dimension of what is left: train, encode, decode.
 
-(Santhanam et al. 2022, "PLAID", section 3; the residual's buckets are those of ColBERTv2, here for each dimension.)
+(Santhanam et al. 2022, "PLAID", section 3; the residual's levels are not the quantiles of ColBERTv2 but those of the
+least squared error in each dimension, which is a fifth smaller at 2 bits.)
 
 Shapes: T tokens, C centroids, D dimensions, L = 2 ** bits levels, B = D * bits / 8 bytes of a code, rounded up.
 """
@@ -23,8 +24,8 @@ _ROUNDS = 5
 _TILE_PRODUCTS = 2**22
 #: How far the square of a length of 1 can be from it: what a model in half precision gives.
 _UNIT = 1e-2
-#: Residuals that the levels are learned from.
-_LEVEL_SAMPLE = 2**15
+#: Residuals that the levels are learned from, and how often they are moved: after that they hardly move any more.
+_LEVEL_SAMPLE, _LEVEL_ROUNDS = 2**15, 20
 
 _CENTROIDS, _CUTOFFS, _LEVELS = "centroids.npy", "cutoffs.npy", "levels.npy"
 
@@ -98,10 +99,9 @@ def train(sample: np.ndarray, centroids: int, bits: int) -> Codec:
     found = kmeans.centroids.astype(np.float16).astype(np.float32)
     some = sample[:: max(1, len(sample) // _LEVEL_SAMPLE)]
     residuals = some - found[nearest(some, found)]
-    shares = np.arange(1, 2**bits) / 2**bits
-    cutoffs = np.quantile(residuals, shares, axis=0).T.astype(np.float32)
+    levels = np.stack([_least_squares(column, 2**bits) for column in residuals.T]).astype(np.float32)
     unit = np.allclose(np.einsum("td,td->t", some, some), 1, atol=_UNIT)
-    return Codec(found, np.ascontiguousarray(cutoffs), _means(residuals, cutoffs), unit)
+    return Codec(found, _between(levels), levels, unit)
 
 
 def nearest(tokens: np.ndarray, centroids: np.ndarray) -> np.ndarray:
@@ -129,16 +129,22 @@ def decode(codec: Codec, own: np.ndarray, codes: np.ndarray) -> np.ndarray:
     return tokens[:, : codec.centroids.shape[1]]
 
 
-def _means(residuals: np.ndarray, cutoffs: np.ndarray) -> np.ndarray:
-    """The mean of the residuals between each two cutoffs, dimension by dimension. [D, L]"""
-    levels = np.empty((residuals.shape[1], cutoffs.shape[1] + 1), dtype=np.float32)
-    for dimension, column in enumerate(residuals.T):
-        level = np.searchsorted(cutoffs[dimension], column, side="right")
-        counts = np.bincount(level, minlength=levels.shape[1])
-        sums = np.bincount(level, weights=column, minlength=levels.shape[1])
-        # A level between two equal cutoffs holds nothing, and is never given.
-        levels[dimension] = sums / np.maximum(counts, 1)
+def _least_squares(values: np.ndarray, count: int) -> np.ndarray:
+    """The `count` levels that stand for values [S] with the least squared error, rising (Lloyd 1982, Method I)."""
+    # Groups of equal size to begin with.
+    levels = np.quantile(values, (np.arange(count) + 0.5) / count)
+    for _ in range(_LEVEL_ROUNDS):
+        level = np.searchsorted(_between(levels), values, side="right")
+        counts = np.bincount(level, minlength=count)
+        sums = np.bincount(level, weights=values, minlength=count)
+        # A level that nothing is nearest to stays: it stands between its neighbours as before.
+        levels = np.where(counts > 0, sums / np.maximum(counts, 1), levels)
     return levels
+
+
+def _between(levels: np.ndarray) -> np.ndarray:
+    """The middle between each two levels [..., L]: what lies above it belongs to the upper one. [..., L - 1]"""
+    return np.ascontiguousarray((levels[..., 1:] + levels[..., :-1]) / 2)
 
 
 @njit(cache=True, nogil=True)
