@@ -398,7 +398,7 @@ class TestTraining:
                 2,
                 "must be 'mean' or 'cls' or 'last'",
             ),
-            (["--family", "dense", "--warmup", "2"], 1, "warmup=2.0 must be a fraction of the run"),
+            (["--family", "dense", "--warmup", "2"], 1, "train: warmup=2.0 must be at least 0 and below 1"),
             (["--family", "dense", "--config", "absent.yaml"], 1, "absent.yaml: cannot be read"),
         ],
     )

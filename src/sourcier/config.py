@@ -19,14 +19,18 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 
 import yaml
 
+from sourcier.ranges import Range
 from sourcier.types import SourcierError
 
 T = TypeVar("T")
 
 
-def setting(default: Any, text: str) -> Any:
-    """A field of a configuration with its line of help."""
-    return field(default=default, metadata={"help": text})
+def setting(default: Any, text: str, **bounds: Any) -> Any:
+    """A field of a configuration with its line of help and the bounds of its numbers: the fields of a `Range`.
+
+    With `MISSING` of `dataclasses` as its default it has to be given. `ranges.check_ranges` keeps to the bounds.
+    """
+    return field(default=default, metadata={"help": text, "range": Range(**bounds)})
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -45,7 +49,11 @@ def from_dict(cls: type[T], values: Mapping[str, Any], *, where: str) -> T:
     missing = [name for name in _required(cls) if name not in values]
     if missing:
         raise SourcierError(f"{where}: missing key '{missing[0]}': add it")
-    return cls(**{key: _convert(hints[key], value, where, key) for key, value in values.items()})
+    converted = {key: _convert(hints[key], value, where, key) for key, value in values.items()}
+    try:
+        return cls(**converted)
+    except SourcierError as error:  # of its __post_init__, which does not know where the values stand
+        raise SourcierError(f"{where}: {error}") from error
 
 
 def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from sourcier.encodings import DenseVectors
 from sourcier.indexes import create, extend, open_index
 from sourcier.indexes.changes import compact, delete
 from sourcier.indexes.faiss_dense import HnswSearch, HnswSegment, IvfPqSearch, IvfPqSegment
+from sourcier.types import SourcierError
 
 COUNT = 3000
 every_kind = pytest.mark.parametrize("kind", ["dense-hnsw", "dense-ivfpq"])
@@ -153,3 +154,20 @@ def test_a_filter_that_leaves_documents_far_from_the_query(kind: str, tmp_path: 
     ranked = segment.best(segment.checked(query), 10, allowed, segment.Search())
     kept = np.where(allowed, SCORES[0], -np.inf)
     assert ranked.rows[0].tolist() == np.argsort(-kept, kind="stable")[:10].tolist()
+
+
+def test_there_are_never_more_lists_than_documents(tmp_path: Path) -> None:
+    with create("dense-ivfpq", tmp_path, build={"lists": 10**6, "bytes": 8}) as writer:
+        writer.add([f"d{row}" for row in range(600)], CORPUS[:600])
+        writer.finish()
+    assert recall(open_index(tmp_path).search(ASKED, k=10), SCORES[:, :600]) > 0.5
+
+
+def test_a_graph_has_two_edges_a_document(tmp_path: Path) -> None:
+    """faiss ends the process on a graph of one edge each."""
+    with pytest.raises(SourcierError, match="neighbours=1 must be at least 2"):
+        create("dense-hnsw", tmp_path, build={"neighbours": 1})
+    with create("dense-hnsw", tmp_path, build={"neighbours": 2}) as writer:
+        writer.add([f"d{row}" for row in range(600)], CORPUS[:600])
+        writer.finish()
+    assert len(open_index(tmp_path)) == 600

@@ -242,7 +242,7 @@ def test_a_small_index_learns_when_it_is_compacted(tmp_path: Path, corpus: Token
 
 
 @pytest.mark.parametrize(
-    ("build", "message"), [({"bits": 3}, "bits=3: give 1, 2 or 4"), ({"bist": 2}, "did you mean 'bits'")]
+    ("build", "message"), [({"bits": 3}, "bits=3 must be 1, 2 or 4"), ({"bist": 2}, "did you mean 'bits'")]
 )
 def test_settings_that_are_none(tmp_path: Path, build: dict[str, Any], message: str) -> None:
     with pytest.raises(SourcierError, match=message):

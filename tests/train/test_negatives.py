@@ -100,8 +100,8 @@ def test_a_draw_depends_on_seed_and_row_alone() -> None:
         ({"ranks": "9-5"}, "ranks=9-5 must rise"),
         ({"negatives": 0}, "negatives=0 must be at least 1"),
         ({"negatives": 7}, "negatives=7 are more than the 6 hits of ranks=1-6"),
-        ({"absolute_margin": -1.0}, "absolute_margin=-1.0 must be 0 or more"),
-        ({"relative_margin": math.nan}, "relative_margin=nan must be 0 or more"),
+        ({"absolute_margin": -1.0}, "absolute_margin=-1.0 must be at least 0"),
+        ({"relative_margin": math.nan}, "relative_margin=nan must be at least 0 and finite"),
     ],
 )
 def test_rules_that_cannot_hold_are_named(settings: dict[str, Any], message: str) -> None:

@@ -205,7 +205,7 @@ def test_the_file_of_another_run_is_refused(tmp_path: Path, tasks: list[Task]) -
     ("settings", "message"),
     [
         ({"every": 0, "corpus": "docs"}, "every=0 must be at least 1"),
-        ({"every": 4, "delay": 5, "corpus": "docs"}, "delay=5 must be between 1 and every=4"),
+        ({"every": 4, "delay": 5, "corpus": "docs"}, "delay=5 must be at most every=4"),
         ({"every": 4}, "corpus is missing"),
     ],
 )

@@ -25,7 +25,7 @@ from sourcier.indexes.dense import DenseSegment, largest_norm, norms, pair_score
 from sourcier.indexes.kind import Chunks
 from sourcier.indexes.manifest import Written
 from sourcier.indexes.ranking import Ranked, in_order, rounding
-from sourcier.types import SourcierError
+from sourcier.ranges import check_ranges
 
 _FILE = "index.faiss"
 #: Share of documents that a filter leaves below which all of them are scored: a graph or list search would find few.
@@ -93,22 +93,24 @@ class FaissSegment(DenseSegment):
 class HnswBuild:
     """The graph."""
 
-    neighbours: int = setting(32, "edges of a document in the graph (M of the paper)")
-    ef: int = setting(100, "candidates while it is built (efConstruction)")
-    threads: int = setting(1, "that build it; several are faster, and make another graph each time")
+    neighbours: int = setting(32, "edges of a document in the graph (M of the paper)", at_least=2)
+    ef: int = setting(100, "candidates while it is built (efConstruction)", at_least=1)
+    threads: int = setting(
+        1, "that build it; several are faster, and make another graph each time", at_least=1
+    )
 
     def __post_init__(self) -> None:
-        _refuse_below_one(self)
+        check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HnswSearch:
     """How long the list of candidates is: more finds more and takes longer."""
 
-    ef: int = 128
+    ef: int = setting(128, "candidates of a search (efSearch)", at_least=1)
 
     def __post_init__(self) -> None:
-        _refuse_below_one(self)
+        check_ranges(self)
 
 
 class HnswSegment(FaissSegment):
@@ -155,21 +157,23 @@ class HnswSegment(FaissSegment):
 class IvfPqBuild:
     """The lists and the codes."""
 
-    lists: int | None = setting(None, "how many; by default 4 * sqrt(documents)")
-    bytes: int | None = setting(None, "of a code; by default one for 8 dimensions")
+    lists: int | None = setting(
+        None, "how many, at most one a document; by default 4 * sqrt(documents)", at_least=1
+    )
+    bytes: int | None = setting(None, "of a code; by default one for 8 dimensions", at_least=1)
 
     def __post_init__(self) -> None:
-        _refuse_below_one(self)
+        check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class IvfPqSearch:
     """How many lists are looked through: more finds more and takes longer."""
 
-    probes: int = 128
+    probes: int = setting(128, "lists that are looked through", at_least=1)
 
     def __post_init__(self) -> None:
-        _refuse_below_one(self)
+        check_ranges(self)
 
 
 class IvfPqSegment(FaissSegment):
@@ -196,7 +200,7 @@ class IvfPqSegment(FaissSegment):
     def _trained(cls, vectors: np.ndarray, build: IvfPqBuild) -> faiss.Index:
         """Lists and codebooks, learned from a sample that is spread over all vectors."""
         dimensions = vectors.shape[1]
-        lists = build.lists or int(4 * len(vectors) ** 0.5)
+        lists = min(len(vectors), build.lists or int(4 * len(vectors) ** 0.5))
         parts = _divisor(dimensions, build.bytes or max(1, dimensions // 8))
         index = faiss.IndexIVFPQ(
             faiss.IndexFlatIP(dimensions), dimensions, lists, parts, 8, faiss.METRIC_INNER_PRODUCT
@@ -214,9 +218,3 @@ class IvfPqSegment(FaissSegment):
 def _divisor(number: int, wanted: int) -> int:
     """The largest divisor of a number that is at most the one wanted."""
     return next(one for one in range(min(wanted, number), 0, -1) if number % one == 0)
-
-
-def _refuse_below_one(settings: Any) -> None:
-    for name, value in vars(settings).items():
-        if value is not None and value < 1:
-            raise SourcierError(f"{name}={value}: give at least 1")

@@ -23,7 +23,7 @@ from sourcier.indexes.kind import Chunks
 from sourcier.indexes.manifest import Written
 from sourcier.indexes.ranking import Ranked, in_order
 from sourcier.indexes.sparse import SparseSegment
-from sourcier.types import SourcierError
+from sourcier.ranges import check_ranges
 
 _FILE, _INPUT = "lists.seismic", "documents.bin"
 #: Share of documents that a filter leaves below which the exact lists are searched.
@@ -34,23 +34,29 @@ _FEW = 0.1
 class SeismicBuild:
     """The lists and their clusters; names as in Seismic."""
 
-    n_postings: int = setting(3500, "postings of a term, on average, that are kept for finding candidates")
-    centroid_fraction: float = setting(0.1, "clusters of a list, as a share of its postings")
-    summary_energy: float = setting(0.4, "share of a cluster's weight that its summary keeps")
+    n_postings: int = setting(
+        3500, "postings of a term, on average, that are kept for finding candidates", at_least=1
+    )
+    centroid_fraction: float = setting(
+        0.1, "clusters of a list, as a share of its postings", above=0, at_most=1
+    )
+    summary_energy: float = setting(
+        0.4, "share of a cluster's weight that its summary keeps", above=0, at_most=1
+    )
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeismicSearch:
     """More of either finds more and takes longer; names as in Seismic."""
 
-    query_cut: int = 15
-    heap_factor: float = 0.7
+    query_cut: int = setting(15, "heaviest terms of a query that find candidates", at_least=1)
+    heap_factor: float = setting(0.7, "clusters count whose summary promises this share", above=0, at_most=1)
 
     def __post_init__(self) -> None:
-        if self.query_cut < 1 or not 0 < self.heap_factor <= 1:
-            raise SourcierError(
-                f"query_cut={self.query_cut}, heap_factor={self.heap_factor}: give at least 1, and above 0 up to 1"
-            )
+        check_ranges(self)
 
 
 class SeismicSegment(SparseSegment):

@@ -6,7 +6,7 @@ Shapes: B texts of the batch, L padded tokens, D dimensions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
+from sourcier.config import setting
 from sourcier.models.backbone import Backbone
 from sourcier.models.encoder import EncoderConfig, SearchModel, text_mask
 from sourcier.models.projection import Layer, check_layers, projection
@@ -27,33 +28,17 @@ class ColBERT(SearchModel):
 
     @dataclass(kw_only=True)
     class Config(EncoderConfig):
-        dimension: int | None = field(
-            default=128, metadata={"help": "size of a token's vector; none: that of the base"}
-        )
+        dimension: int | None = setting(128, "size of a token's vector; none: that of the base", at_least=1)
         layers: tuple[Layer, ...] = ()
-        normalize: bool = field(default=True, metadata={"help": "vectors have length 1"})
-        query_marker: str = field(
-            default="[unused0]", metadata={"help": "token at position 1 of a query; '': none"}
+        normalize: bool = setting(True, "vectors have length 1")
+        query_marker: str = setting("[unused0]", "token at position 1 of a query; '': none")
+        document_marker: str = setting("[unused1]", "token at position 1 of a document; '': none")
+        query_expansion: int = setting(
+            32, "queries shorter than this many tokens are filled up with mask tokens; 0: none", at_least=0
         )
-        document_marker: str = field(
-            default="[unused1]", metadata={"help": "token at position 1 of a document; '': none"}
-        )
-        query_expansion: int = field(
-            default=32,
-            metadata={
-                "least": 0,
-                "help": "queries shorter than this many tokens are filled up with mask tokens; 0: none",
-            },
-        )
-        attend_to_expansion: bool = field(
-            default=False, metadata={"help": "other tokens see the mask tokens of the expansion"}
-        )
-        skip_punctuation: bool = field(
-            default=True, metadata={"help": "punctuation of documents takes no part in scoring"}
-        )
-        skip_tokens: tuple[str, ...] = field(
-            default=(), metadata={"help": "more tokens of documents that take no part in scoring"}
-        )
+        attend_to_expansion: bool = setting(False, "other tokens see the mask tokens of the expansion")
+        skip_punctuation: bool = setting(True, "punctuation of documents takes no part in scoring")
+        skip_tokens: tuple[str, ...] = setting((), "more tokens of documents that take no part in scoring")
 
         def __post_init__(self) -> None:
             super().__post_init__()

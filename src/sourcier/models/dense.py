@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
+from sourcier.config import setting
 from sourcier.models.backbone import Backbone
 from sourcier.models.encoder import EncoderConfig, SearchModel, text_mask
 from sourcier.models.projection import Layer, check_layers, projection
@@ -35,18 +36,12 @@ class Dense(SearchModel):
                 "put side by side (default: last for decoders, else mean)"
             },
         )
-        pool_prompt: bool = field(
-            default=True, metadata={"help": "tokens of the prompt, and those before it, are pooled too"}
-        )
-        dimension: int | None = field(
-            default=None,
-            metadata={"help": "size of a projection (default: none)"},
-        )
+        pool_prompt: bool = setting(True, "tokens of the prompt, and those before it, are pooled too")
+        dimension: int | None = setting(None, "size of a projection (default: none)", at_least=1)
         layers: tuple[Layer, ...] = ()
-        similarity: Literal["cosine", "dot"] = field(default="cosine", metadata={"help": "what scores are"})
-        normalize: bool = field(
-            default=True,
-            metadata={"help": "vectors of a cosine model have length 1; no: only its scores are cosines"},
+        similarity: Literal["cosine", "dot"] = setting("cosine", "what scores are")
+        normalize: bool = setting(
+            True, "vectors of a cosine model have length 1; no: only its scores are cosines"
         )
 
         def __post_init__(self) -> None:

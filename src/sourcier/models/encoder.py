@@ -12,7 +12,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -23,11 +23,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedTokenizerBase
 
-from sourcier.config import to_dict, unknown
+from sourcier.config import setting, to_dict, unknown
 from sourcier.encodings import Encoding
 from sourcier.models.backbone import Backbone
 from sourcier.models.representations import Representation
 from sourcier.models.tokens import Features, TokenRow, Tokens
+from sourcier.ranges import check_ranges
 from sourcier.types import Side, SourcierError
 
 #: How many texts are sorted by length together, which bounds the memory that their token ids take.
@@ -41,21 +42,15 @@ _LOCK = threading.Lock()
 class EncoderConfig:
     """Settings that every family has; each changes the vectors."""
 
-    query_prompt: str = field(default="", metadata={"help": "text put before each query"})
-    document_prompt: str = field(default="", metadata={"help": "text put before each document"})
-    query_suffix: str = field(default="", metadata={"help": "text put behind each query"})
-    document_suffix: str = field(default="", metadata={"help": "text put behind each document"})
-    query_length: int = field(default=64, metadata={"help": "longest query in tokens, with special ones"})
-    document_length: int = field(
-        default=256, metadata={"help": "longest document in tokens, with special ones"}
-    )
+    query_prompt: str = setting("", "text put before each query")
+    document_prompt: str = setting("", "text put before each document")
+    query_suffix: str = setting("", "text put behind each query")
+    document_suffix: str = setting("", "text put behind each document")
+    query_length: int = setting(64, "longest query in tokens, with special ones", at_least=1)
+    document_length: int = setting(256, "longest document in tokens, with special ones", at_least=1)
 
     def __post_init__(self) -> None:
-        """Refuses sizes and counts that are below 1, or below the field's own `least`."""
-        for item in fields(self):
-            value, least = getattr(self, item.name), item.metadata.get("least", 1)
-            if isinstance(value, int) and not isinstance(value, bool) and value < least:
-                raise SourcierError(f"{item.name}={value} must be at least {least}")
+        check_ranges(self)
 
 
 class SearchModel(nn.Module, ABC):

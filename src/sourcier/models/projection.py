@@ -6,13 +6,15 @@ Shapes: ... any leading axes, I input size, D dimensions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from sourcier.config import setting
 from sourcier.models.backbone import Backbone
+from sourcier.ranges import check_ranges
 from sourcier.types import SourcierError
 
 Activation = Literal["none", "tanh", "relu", "gelu", "silu", "sigmoid"]
@@ -31,10 +33,13 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {
 class Layer:
     """One layer of a projection: activation(linear(input)), with `residual` the input added to it."""
 
-    dimension: int
+    dimension: int = setting(MISSING, "size of what comes out", at_least=1)
     bias: bool = False
     activation: Activation = "none"
     residual: bool = False
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
     @property
     def is_plain(self) -> bool:

@@ -7,13 +7,14 @@ vocabulary, K terms that are kept a text, D dimensions.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
+from sourcier.config import setting
 from sourcier.kernels.splade_pool import splade_pool
 from sourcier.models.backbone import Backbone, MaskedLanguageBackbone
 from sourcier.models.encoder import EncoderConfig, SearchModel, text_mask
@@ -28,14 +29,12 @@ class SparseEmbed(SearchModel):
 
     @dataclass(kw_only=True)
     class Config(EncoderConfig):
-        query_terms: int = field(default=64, metadata={"help": "terms that a query keeps"})
-        document_terms: int = field(default=256, metadata={"help": "terms that a document keeps"})
-        dimension: int = field(default=64, metadata={"help": "size of a term's vector"})
-        attention: Literal["tokens", "terms"] = field(
-            default="tokens",
-            metadata={
-                "help": "a term's softmax runs over the tokens of the text, or a token's over the terms that are kept"
-            },
+        query_terms: int = setting(64, "terms that a query keeps", at_least=1)
+        document_terms: int = setting(256, "terms that a document keeps", at_least=1)
+        dimension: int = setting(64, "size of a term's vector", at_least=1)
+        attention: Literal["tokens", "terms"] = setting(
+            "tokens",
+            "a term's softmax runs over the tokens of the text, or a token's over the terms that are kept",
         )
 
     family: ClassVar[str] = "sparse_embed"

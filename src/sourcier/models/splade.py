@@ -5,13 +5,14 @@ Shapes: B texts of the batch, L padded tokens, V terms of the vocabulary.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
+from sourcier.config import setting
 from sourcier.kernels.splade_pool import splade_pool
 from sourcier.models.backbone import Backbone, MaskedLanguageBackbone
 from sourcier.models.encoder import EncoderConfig, SearchModel, text_mask
@@ -25,25 +26,21 @@ class Splade(SearchModel):
 
     @dataclass(kw_only=True)
     class Config(EncoderConfig):
-        document_only: bool = field(
-            default=False,
-            metadata={"help": "queries are not encoded: weight 1 for each of their tokens (inference-free)"},
+        document_only: bool = setting(
+            False, "queries are not encoded: weight 1 for each of their tokens (inference-free)"
         )
-        token_weights: bool = field(
-            default=False,
-            metadata={"help": "document_only: each token has a fixed weight of its own, such as its rarity"},
+        token_weights: bool = setting(
+            False, "document_only: each token has a fixed weight of its own, such as its rarity"
         )
-        pooling: Literal["max", "sum"] = field(
-            default="max", metadata={"help": "what of a term's weights at the tokens of a text counts"}
+        pooling: Literal["max", "sum"] = setting(
+            "max", "what of a term's weights at the tokens of a text counts"
         )
-        log_twice: bool = field(
-            default=False, metadata={"help": "weights are log(1 + log(1 + ReLU(logits)))"}
+        log_twice: bool = setting(False, "weights are log(1 + log(1 + ReLU(logits)))")
+        query_terms: int | None = setting(
+            None, "heaviest terms that a query keeps (default: all)", at_least=1
         )
-        query_terms: int | None = field(
-            default=None, metadata={"help": "heaviest terms that a query keeps (default: all)"}
-        )
-        document_terms: int | None = field(
-            default=None, metadata={"help": "heaviest terms that a document keeps (default: all)"}
+        document_terms: int | None = setting(
+            None, "heaviest terms that a document keeps (default: all)", at_least=1
         )
 
         def __post_init__(self) -> None:

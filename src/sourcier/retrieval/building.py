@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from sourcier.config import unknown
+from sourcier.config import setting, unknown
 from sourcier.encodings import Encoding
 from sourcier.indexes import Version, create, extend
 from sourcier.indexes.manifest import ModelReference, Splitting
+from sourcier.ranges import check_ranges
 from sourcier.retrieval.passages import Splitter
 from sourcier.types import DataError, Document, Encoder, SourcierError, has_content
 
@@ -61,12 +62,15 @@ def kind_for(encoder: Encoder | None, kind: str | None) -> str:
 class Building:
     """How documents are encoded on their way into an index."""
 
-    batch_size: int = 32
+    batch_size: int = setting(32, "texts at once", at_least=1)
     #: Documents that are encoded, and wait on disk, together: what bounds the memory.
-    chunk: int = 1024
+    chunk: int = setting(1024, "documents that are encoded and put on disk together", at_least=1)
     progress: bool = False
     #: Go on with what an unfinished build has encoded.
     resume: bool = False
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 def build(

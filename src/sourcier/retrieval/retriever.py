@@ -83,9 +83,7 @@ class Retriever(Service):
         model is not one of ours), of which each repeats the last `overlap` of the one before (a quarter of a passage,
         unless it is given); a document scores by its best passage. Documents are cut at the model's length otherwise.
         """
-        for name, value in (("batch_size", batch_size), ("chunk", chunk)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
+        building = Building(batch_size=batch_size, chunk=chunk, progress=progress, resume=resume)
         encoder = _as_encoder(model, None)
         version = build(
             encoder,
@@ -93,7 +91,7 @@ class Retriever(Service):
             path,
             kind=kind_for(encoder, kind),
             settings=settings or {},
-            building=Building(batch_size=batch_size, chunk=chunk, progress=progress, resume=resume),
+            building=building,
             save_model=save_model,
             passages=_splitting(passages, overlap),
         )

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from sourcier.config import setting
+from sourcier.ranges import check_ranges
 from sourcier.types import EMPTY_SCORE, SourcierError
 
 _WINDOW = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
@@ -21,34 +23,27 @@ _WINDOW = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 class Rules:
     """How hard negatives are chosen among the hits of a query."""
 
-    ranks: str = field(default="10-100", metadata={"help": "ranks of the hits to choose from, FIRST-LAST"})
-    negatives: int = field(default=4, metadata={"help": "negatives of each row"})
-    absolute_margin: float | None = field(
-        default=None, metadata={"help": "least distance of a negative's score below the positive's"}
+    ranks: str = setting("10-100", "ranks of the hits to choose from, FIRST-LAST")
+    negatives: int = setting(4, "negatives of each row", at_least=1)
+    absolute_margin: float | None = setting(
+        None, "least distance of a negative's score below the positive's", at_least=0
     )
-    relative_margin: float | None = field(
-        default=None, metadata={"help": "the same as a fraction of the positive's score; 0.05 is 5%"}
+    relative_margin: float | None = setting(
+        None, "the same as a fraction of the positive's score; 0.05 is 5%", at_least=0
     )
-    sampling: Literal["top", "random"] = field(
-        default="top", metadata={"help": "the best of the hits that are left, or any of them"}
-    )
-    seed: int = field(default=42, metadata={"help": "decides what is drawn at random"})
+    sampling: Literal["top", "random"] = setting("top", "the best of the hits that are left, or any of them")
+    seed: int = setting(42, "decides what is drawn at random", at_least=0)
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         first, last = self.window
         if not 1 <= first <= last:
             raise SourcierError(f"ranks={self.ranks} must rise from 1 or more, such as 10-100")
-        if self.negatives < 1:
-            raise SourcierError(f"negatives={self.negatives} must be at least 1")
         if self.negatives > last - first + 1:
             raise SourcierError(
                 f"negatives={self.negatives} are more than the {last - first + 1} hits of ranks={self.ranks}: "
                 "widen the ranks, or ask for fewer"
             )
-        for name in ("absolute_margin", "relative_margin"):
-            margin = getattr(self, name)
-            if margin is not None and not 0 <= margin < math.inf:
-                raise SourcierError(f"{name}={margin} must be 0 or more, and finite")
 
     @property
     def window(self) -> tuple[int, int]:

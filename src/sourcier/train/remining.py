@@ -18,12 +18,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from sourcier.config import setting
 from sourcier.data.collections import Corpus
 from sourcier.data.examples import Examples
+from sourcier.ranges import check_ranges
 from sourcier.train.negatives import Rules
 from sourcier.train.remine import Task
 from sourcier.types import SourcierError
@@ -42,43 +44,35 @@ class Remining:
 
     @dataclass(kw_only=True)
     class Config:
-        every: int | None = field(
-            default=None, metadata={"help": "steps between minings of new hard negatives; by default none"}
+        every: int | None = setting(
+            None, "steps between minings of new hard negatives; by default none", at_least=1
         )
-        delay: int | None = field(
-            default=None, metadata={"help": "steps until they come in (default: as many as between minings)"}
+        delay: int | None = setting(
+            None, "steps until they come in (default: as many as between minings)", at_least=1
         )
-        corpus: str | None = field(
-            default=None, metadata={"help": "documents to mine from: BEIR folder, .jsonl or .tsv"}
+        corpus: str | None = setting(None, "documents to mine from: BEIR folder, .jsonl or .tsv")
+        ranks: str = setting("10-100", "ranks of the hits to choose from, FIRST-LAST")
+        absolute_margin: float | None = setting(
+            None, "least distance of a negative's score below the positive's", at_least=0
         )
-        ranks: str = field(
-            default="10-100", metadata={"help": "ranks of the hits to choose from, FIRST-LAST"}
+        relative_margin: float | None = setting(
+            None, "the same as a fraction of the positive's score; 0.05 is 5%", at_least=0
         )
-        absolute_margin: float | None = field(
-            default=None, metadata={"help": "least distance of a negative's score below the positive's"}
+        sampling: Literal["top", "random"] = setting(
+            "top", "the best of the hits that are left, or any of them"
         )
-        relative_margin: float | None = field(
-            default=None, metadata={"help": "the same as a fraction of the positive's score; 0.05 is 5%"}
-        )
-        sampling: Literal["top", "random"] = field(
-            default="top", metadata={"help": "the best of the hits that are left, or any of them"}
-        )
-        teacher: str | None = field(
-            default=None, metadata={"help": "cross-encoder that scores the new negatives"}
-        )
-        device: str | None = field(
-            default=None,
-            metadata={"help": "where the copy of the model computes, such as cuda:1 (default: cpu)"},
+        teacher: str | None = setting(None, "cross-encoder that scores the new negatives")
+        device: str | None = setting(
+            None, "where the copy of the model computes, such as cuda:1 (default: cpu)"
         )
 
         def __post_init__(self) -> None:
+            check_ranges(self)
             if self.every is None:
                 return
-            if self.every < 1:
-                raise SourcierError(f"remine: every={self.every} must be at least 1")
-            if not 1 <= self.steps_until <= self.every:
+            if self.steps_until > self.every:
                 raise SourcierError(
-                    f"remine: delay={self.delay} must be between 1 and every={self.every}: one mining at a time"
+                    f"remine: delay={self.delay} must be at most every={self.every}: one mining at a time"
                 )
             if self.corpus is None:
                 raise SourcierError("remine: corpus is missing: name the documents to mine from")

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -33,6 +32,7 @@ from sourcier.losses.ranking import known_relevant
 from sourcier.losses.sparsity import flops, l1, quadratic_warmup
 from sourcier.models.encoder import SearchModel
 from sourcier.models.representations import Representation
+from sourcier.ranges import check_ranges
 from sourcier.train import health
 from sourcier.train.gather import row_counts, sum_over_ranks, sum_under_ddp
 from sourcier.train.grad_cache import chunks, encode_in_chunks, width
@@ -152,29 +152,25 @@ class TrainingStep(nn.Module):
                 "pairwise: each row's own negatives; kl, margin_mse: what a teacher scored them"
             },
         )
-        temperature: float | None = setting(None, "divides the scores; by default what suits the family")
-        teacher_temperature: float = setting(1.0, "divides the teacher's scores")
-        chunk: int | None = setting(
-            None, "documents whose activations are held at a time (GradCache); by default all of the batch"
+        temperature: float | None = setting(
+            None, "divides the scores; by default what suits the family", above=0
         )
-        flops_query: float = setting(0.0, "FLOPS weight of the queries' terms")
-        flops_document: float = setting(0.0, "FLOPS weight of the documents' terms")
-        l1_query: float = setting(0.0, "L1 weight of the queries' terms")
-        l1_document: float = setting(0.0, "L1 weight of the documents' terms")
+        teacher_temperature: float = setting(1.0, "divides the teacher's scores", above=0)
+        chunk: int | None = setting(
+            None,
+            "documents whose activations are held at a time (GradCache); by default all of the batch",
+            at_least=1,
+        )
+        flops_query: float = setting(0.0, "FLOPS weight of the queries' terms", at_least=0)
+        flops_document: float = setting(0.0, "FLOPS weight of the documents' terms", at_least=0)
+        l1_query: float = setting(0.0, "L1 weight of the queries' terms", at_least=0)
+        l1_document: float = setting(0.0, "L1 weight of the documents' terms", at_least=0)
         sparsity_warmup: int = setting(
-            0, "steps over which the FLOPS and L1 weights grow to what they are, as a square"
+            0, "steps over which the FLOPS and L1 weights grow to what they are, as a square", at_least=0
         )
 
         def __post_init__(self) -> None:
-            for name in ("temperature", "teacher_temperature"):
-                value = getattr(self, name)
-                if value is not None and not 0 < value < math.inf:
-                    raise SourcierError(f"{name}={value} must be above 0 and finite")
-            if self.chunk is not None and self.chunk < 1:
-                raise SourcierError(f"chunk={self.chunk} must be at least 1")
-            for name in ("flops_query", "flops_document", "l1_query", "l1_document", "sparsity_warmup"):
-                if not 0 <= getattr(self, name) < math.inf:
-                    raise SourcierError(f"{name}={getattr(self, name)} must be 0 or more, and finite")
+            check_ranges(self)
 
         @property
         def needs_scores(self) -> bool:

@@ -32,6 +32,7 @@ from sourcier.indexes.multivector import MultiVectorSegment
 from sourcier.indexes.ranking import Ranked, in_order
 from sourcier.indexes.warp import search as searching
 from sourcier.indexes.warp.codec import Codec, centroid_count, encode, train
+from sourcier.ranges import check_ranges
 from sourcier.types import SourcierError
 
 _CODES, _OWN, _OFFSETS, _BLOCKS = "codes.npy", "own.npy", "offsets.npy", "blocks.npy"
@@ -52,16 +53,13 @@ _CHUNK = 2**12
 class WarpBuild:
     """How tokens are coded."""
 
-    bits: int = setting(2, "bits for each dimension of a token: 1, 2 or 4")
+    bits: int = setting(2, "bits for each dimension of a token: 1, 2 or 4", among=(1, 2, 4))
     centroids: int | None = setting(
-        None, "how many; by default the power of two at or below 8 * sqrt(tokens)"
+        None, "how many; by default the power of two at or below 8 * sqrt(tokens)", at_least=1
     )
 
     def __post_init__(self) -> None:
-        if self.bits not in (1, 2, 4):
-            raise SourcierError(f"bits={self.bits}: give 1, 2 or 4")
-        if self.centroids is not None and self.centroids < 1:
-            raise SourcierError(f"centroids={self.centroids}: give at least 1")
+        check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +67,12 @@ class WarpSearch:
     """What a search looks at: more of either finds more and takes longer."""
 
     #: Lists for each query token; by default as many as hold `_PROBED` tokens on average, and at least 4.
-    probes: int | None = None
+    probes: int | None = setting(None, "lists that each query token looks at", at_least=1)
     #: Documents that are scored with all tokens; at least twice as many as hits are asked for.
-    candidates: int = 64
+    candidates: int = setting(64, "documents that are scored with all tokens", at_least=1)
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if value is not None and value < 1:
-                raise SourcierError(f"{name}={value}: give at least 1")
+        check_ranges(self)
 
 
 @dataclass(frozen=True)
