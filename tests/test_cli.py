@@ -243,6 +243,15 @@ class TestBm25:
         assert (ended.status, ended.err.count("\n")) == (1, 1)
         assert f"{old}:2: 2 columns where a run has 6" in ended.err
 
+    @pytest.mark.parametrize(
+        ("name", "message"), [("ERR", "'ERR' is computed by no library"), ("nDGC@5", "did you mean 'nDCG'?")]
+    )
+    def test_a_measure_is_refused_before_the_index_is_opened(
+        self, run: Run, beir: Path, tmp_path: Path, name: str, message: str
+    ) -> None:
+        ended = run("evaluate", tmp_path / "no-index", "--data", beir, "--measures", name)
+        assert (ended.status, ended.err.count("\n"), message in ended.err) == (1, 1, True)
+
     def test_a_measure_deeper_than_k_is_refused(self, run: Run, bm25: Path, beir: Path) -> None:
         ended = run("evaluate", bm25, "--data", beir, "-k", 5)
         assert (ended.status, "raise k" in ended.err) == (1, True)
@@ -282,6 +291,14 @@ class TestTraining:
         assert built.status == 0, built.err
         evaluated = run("evaluate", tmp_path / "index", "--data", beir, "--json")
         assert set(evaluated.json["measures"]) == {"nDCG@10", "MRR@10", "recall@100", "success@1"}
+
+    def test_a_metric_is_refused_before_the_base_is_loaded(
+        self, run: Run, beir: Path, tmp_path: Path
+    ) -> None:
+        what = ["--family", "dense", "--base", "no-base", "--data", beir, "--output", tmp_path / "run"]
+        ended = run("train", *what, "--metric", "nDGC@10")
+        assert (ended.status, "did you mean 'nDCG'?" in ended.err) == (1, True)
+        assert not (tmp_path / "run").exists()
 
     def test_a_named_dev_split_has_to_be_there(self, run: Run, arguments: list[object]) -> None:
         ended = run(*arguments, "--family", "dense", "--dev-split", "nope")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import shutil
 from math import log2
 
+import ir_measures
 import pytest
 
-from sourcier.eval.measure import depth, evaluate, parse, with_relevant
+from sourcier.eval.measure import check, depth, evaluate, parse, with_relevant
 from sourcier.types import DataError, SourcierError
 
 
@@ -109,6 +111,10 @@ def test_measures_have_the_names_people_use(name: str, meaning: str) -> None:
             "P(rel=0)@5",
             "measure 'P(rel=0)@5' has a cut-off or grade below 1: write it like nDCG@10 or P(rel=2)@5",
         ),
+        (
+            "ERR",
+            "measure 'ERR' is computed by no library as written: change its cut-off or parameters, or take another",
+        ),
         ("RR(foo=1)@10", "measure 'RR(foo=1)@10' cannot be read: write it like nDCG@10 or P(rel=2)@5"),
     ],
 )
@@ -116,6 +122,33 @@ def test_an_unknown_measure_is_one_line(name: str, message: str) -> None:
     with pytest.raises(SourcierError) as caught:
         parse(name)
     assert str(caught.value) == message
+
+
+def test_a_measure_whose_library_is_not_installed_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (library,) = (one for one in ir_measures.DefaultPipeline.providers if one.NAME == "pyndeval")
+    monkeypatch.setattr(library, "_is_available", False)
+    with pytest.raises(SourcierError) as caught:
+        parse("alpha_nDCG@10")
+    assert str(caught.value) == (
+        "measure 'alpha_nDCG@10' needs pyndeval, which is not installed: pip install ir-measures[pyndeval], "
+        "or choose another, such as nDCG@10"
+    )
+
+
+@pytest.mark.skipif(shutil.which("perl") is None, reason="ERR is computed by a program in Perl")
+def test_ids_reach_no_library_that_would_cut_them() -> None:
+    """Grade g makes a user stop with probability (2**g - 1) / 16; the reciprocal rank of the stop counts."""
+    qrels = {"q-1": {"a b": 1, "a c": 4}, "p-1": {"a b": 2}}
+    run = {"q-1": {"a b": 3.0, "b": 2.0}, "p-1": {"c": 9.0, "a b": 3.0}}
+    assert evaluate(qrels, run, ["ERR@10"]).per_query["ERR@10"] == {"q-1": 1 / 16, "p-1": 3 / 16 / 2}
+
+
+@pytest.mark.skipif(shutil.which("perl") is None, reason="ERR is computed by a program in Perl")
+def test_judgments_that_a_measure_cannot_use_are_told_before_the_search() -> None:
+    with pytest.raises(SourcierError, match="measure 'ERR@10' cannot be computed from these judgments"):
+        check({"q": {"d": 7}}, ["nDCG@10", "ERR@10"])
 
 
 def test_depth_is_the_cutoff() -> None:

@@ -163,6 +163,7 @@ def evaluate(settings: Any) -> Output:
         check_writable("--run", settings.run, "file")
     measures = settings.measures or measure.MEASURES
     collection = told(read_beir(settings.data, settings.split, lenient=settings.lenient))
+    evaluation.check(collection, measures=measures, k=settings.k)  # before models are loaded
     baseline = runs.read_trec(settings.compare) if settings.compare else None
     with open_stages(settings) as retriever:
         result = evaluation.evaluate(

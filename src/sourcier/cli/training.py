@@ -85,6 +85,7 @@ def add_record_flags(parser: Parser, arguments: Sequence[str]) -> None:
 def train(settings: Any) -> Output:
     """Train a model; its best state on dev is left in RUN/best, the last one in RUN/last."""
     from sourcier.data.examples import read_examples
+    from sourcier.eval import measure
     from sourcier.train.checkpoint import RunFolder
     from sourcier.train.processes import OtherFailed
     from sourcier.train.record import new_model
@@ -101,6 +102,8 @@ def train(settings: Any) -> Output:
         read_examples(str(record.data), record.split or "train", lenient=record.lenient, seed=config.seed)
     )
     dev = _dev(record)
+    if dev is not None:
+        measure.parse(config.metric)
     note(f"{len(examples):,} examples; {f'{len(dev.queries):,} dev queries' if dev else 'no dev split'}")
     model = new_model(str(record.family), str(record.base), record.model, seed=config.seed)
     hide_weight_bars()  # from here on: a base that comes from the hub shows its download

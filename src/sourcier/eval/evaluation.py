@@ -45,7 +45,7 @@ def evaluate(
     progress: bool = False,
 ) -> measure.Evaluation:
     """Search for every query of the collection that has a relevant document, `k` hits each, and measure the run."""
-    _check_depth(measures, k)
+    check(collection, measures=measures, k=k)
     texts = _texts(collection)
     ids = list(texts)
     starts = range(0, len(ids), batch_size)
@@ -56,13 +56,14 @@ def evaluate(
     return measure.evaluate(collection.qrels, run, measures)
 
 
-def _check_depth(measures: Sequence[str], k: int) -> None:
-    """Refuse a measure that looks deeper than the search: it would be too low without a word."""
+def check(collection: Judged, *, measures: Sequence[str], k: int) -> None:
+    """Refuse measures that cannot be computed, or look deeper than the search: they would be too low without a word."""
     for name in measures:
         if measure.depth(name) > k:
             raise SourcierError(
                 f"{name} looks at {measure.depth(name)} hits, but k is {k}: raise k, or leave it out"
             )
+    measure.check(collection.qrels, measures)
 
 
 def _texts(collection: Judged) -> dict[str, str]:

@@ -7,6 +7,7 @@ query's counts like any other.
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,14 +43,29 @@ def evaluate(qrels: Judgments, run: Run, measures: Sequence[str] = MEASURES) -> 
     judged = with_relevant(qrels)
     parsed = {name: parse(name) for name in measures}
     found: dict[Any, dict[str, float]] = {measure: {} for measure in parsed.values()}
-    for metric in ir_measures.iter_calc(list(found), judged, _strict_ranks(judged, run)):
-        found[metric.measure][metric.query_id] = float(metric.value)
+    queries = list(judged)
+    for metric in ir_measures.iter_calc(list(found), *_numbered(judged, run)):
+        found[metric.measure][queries[int(metric.query_id)]] = float(metric.value)
     per_query = {
         name: {query: found[measure].get(query, float(measure.DEFAULT)) for query in judged}
         for name, measure in parsed.items()
     }
     means = {name: sum(values.values()) / len(judged) for name, values in per_query.items()}
     return Evaluation(means=means, per_query=per_query, run=run)
+
+
+def check(qrels: Judgments, measures: Sequence[str]) -> None:
+    """Refuse a measure that cannot be computed from these judgments, before there is a run that took hours."""
+    for name in measures:
+        try:
+            evaluate(qrels, {}, [name])
+        except (subprocess.CalledProcessError, ValueError, RuntimeError) as error:
+            # Of a program, the text has the names of its temporary files.
+            program = error.cmd[0] if isinstance(error, subprocess.CalledProcessError) else None
+            reason = f"{program} failed" if program else " ".join(str(error).split())
+            raise SourcierError(
+                f"measure '{name}' cannot be computed from these judgments ({reason}): choose another"
+            ) from error
 
 
 def with_relevant(qrels: Judgments) -> dict[str, Mapping[str, int]]:
@@ -81,6 +97,7 @@ def parse(name: str) -> Any:
         raise SourcierError(
             f"measure '{name}' has a cut-off or grade below 1: write it like nDCG@10 or P(rel=2)@5"
         )
+    _check_computed(name, measure)
     return measure
 
 
@@ -95,10 +112,32 @@ def _stem_length(name: str) -> int:
     )
 
 
-def _strict_ranks(judged: Judgments, run: Run) -> dict[str, dict[str, int]]:
-    """The run with falling whole numbers as scores, since the measuring libraries order equal scores by document id."""
-    return {
-        query: {document: -rank for rank, document in enumerate(ranking(run[query]))}
-        for query in judged
-        if run.get(query)
-    }
+def _check_computed(name: str, measure: Any) -> None:
+    """Refuse a measure that no library which is installed computes: it would fail after the search."""
+    able = [library for library in ir_measures.DefaultPipeline.providers if library.supports(measure)]
+    if not able:
+        raise SourcierError(
+            f"measure '{name}' is computed by no library as written: change its cut-off or parameters, or take another"
+        )
+    if not any(library.is_available() for library in able):
+        raise SourcierError(
+            f"measure '{name}' needs {able[0].NAME}, which is not installed: {able[0].install_instructions()}, "
+            f"or choose another, such as {MEASURES[0]}"
+        )
+
+
+def _numbered(judged: Judgments, run: Run) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
+    """Judgments and run with numbers for ids, and falling whole numbers as scores.
+
+    The libraries order equal scores by document id. One of them cuts ids at spaces, and those of queries at hyphens.
+    """
+    grades, ranks = {}, {}
+    for number, query in enumerate(judged):
+        found = ranking(run.get(query, {}))
+        place = {
+            document: str(place) for place, document in enumerate(dict.fromkeys([*found, *judged[query]]))
+        }
+        grades[str(number)] = {place[document]: grade for document, grade in judged[query].items()}
+        if found:
+            ranks[str(number)] = {place[document]: len(found) - rank for rank, document in enumerate(found)}
+    return grades, ranks

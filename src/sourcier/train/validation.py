@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from sourcier.data.collections import Collection, Query
 from sourcier.eval.evaluation import evaluate
-from sourcier.eval.measure import depth, with_relevant
+from sourcier.eval.measure import check, depth, with_relevant
 from sourcier.models.encoder import SearchModel
 from sourcier.retrieval.retriever import Retriever
 from sourcier.types import DataError, Document
@@ -75,6 +75,7 @@ class Validation:
         self.part = part
         self.metric = metric
         self._depth = depth(metric) or DEPTH
+        check(part.qrels, (metric,))
 
     def __call__(self, model: SearchModel) -> float:
         """The measure of `model`, mean over the queries."""
