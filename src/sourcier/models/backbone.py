@@ -28,6 +28,7 @@ from transformers import (
 )
 
 from sourcier.models import packing
+from sourcier.models.loading import check_encoder, missing_of_head
 from sourcier.models.tokens import Features, first_line
 from sourcier.types import SourcierError
 
@@ -65,13 +66,17 @@ class Backbone(nn.Module):
                     dtype=dtype or "auto",
                     trust_remote_code=False,
                     output_loading_info=True,
+                    ignore_mismatched_sizes=True,
                     **options,
                 )
         except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
             raise SourcierError(f"{source}: its weights cannot be loaded: {first_line(error)}") from error
-        missing = sorted(info["missing_keys"]) + sorted(str(key) for key in info["mismatched_keys"])
-        if missing:
-            raise SourcierError(cls.missing_message(source, missing))
+        check_encoder(source, model, info)
+        if missing := missing_of_head(model, info):
+            raise SourcierError(
+                f"{source}: weight '{missing[0]}' of the masked-language head is missing ({len(missing)} in all): "
+                "choose a base that was saved with its head, or the dense or colbert family"
+            )
         return cls(model)
 
     @classmethod
@@ -84,10 +89,6 @@ class Backbone(nn.Module):
             )
         if type(config) not in cls.mapping:
             raise SourcierError(f"{source}: '{config.model_type}' is no model of texts: choose another base")
-
-    @classmethod
-    def missing_message(cls, source: str, names: list[str]) -> str:
-        return f"{source}: weight '{names[0]}' is missing ({len(names)} in all): restore it, or choose another base"
 
     @property
     def config(self) -> PretrainedConfig:
@@ -212,13 +213,6 @@ class MaskedLanguageBackbone(Backbone):
                 "choose a masked language model, or the dense or colbert family"
             )
         super().check(source, config)
-
-    @classmethod
-    def missing_message(cls, source: str, names: list[str]) -> str:
-        return (
-            f"{source}: weight '{names[0]}' of the masked-language head is missing ({len(names)} in all): "
-            "choose a base that was saved with its head, or the dense or colbert family"
-        )
 
     @property
     def decoder_weight(self) -> Tensor:

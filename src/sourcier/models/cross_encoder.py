@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForSequenceClassification
 
 from sourcier.models.backbone import Backbone
+from sourcier.models.loading import check_encoder, missing_of_head
 from sourcier.models.tokens import first_line, load_tokenizer
 from sourcier.types import SourcierError
 
@@ -75,15 +76,15 @@ def _load(source: str) -> Any:
     """The model with all its weights: a base without the classifier would score at random."""
     try:
         model, info = AutoModelForSequenceClassification.from_pretrained(
-            source, trust_remote_code=False, output_loading_info=True
+            source, trust_remote_code=False, output_loading_info=True, ignore_mismatched_sizes=True
         )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         raise SourcierError(f"{source}: cannot be loaded as a cross-encoder: {first_line(error)}") from error
-    missing = sorted(info["missing_keys"])
-    if missing:
+    if missing := missing_of_head(model, info):
         raise SourcierError(
             f"{source}: weight '{missing[0]}' is missing: choose a cross-encoder, which has a trained classifier"
         )
+    check_encoder(source, model, info)
     if model.config.num_labels != 1:
         raise SourcierError(
             f"{source}: gives {model.config.num_labels} labels: choose a cross-encoder with a single score"
