@@ -1,9 +1,34 @@
-"""Starting processes, and what one does for all, as far as one process shows it."""
+"""Starting processes, what one does for all, and what one says of another that failed."""
 
 import pytest
 
-from sourcier.train.processes import on_main, start
+from sourcier.train.launch import in_processes
+from sourcier.train.processes import on_main, start, together
 from sourcier.types import SourcierError
+
+
+def fail_in_turn() -> list[str]:
+    """Two runs, of which process 1 fails the first, and process 0 the second; what this process says of each."""
+    said = []
+    for run, failing in ((1, 1), (2, 0)):
+        accelerator = start(precision="fp32", timeout=1)
+        fails = accelerator.process_index == failing
+        try:
+            with together(accelerator):
+                if not fails:
+                    accelerator.wait_for_everyone()  # until the other one has said why it failed
+                raise SourcierError(f"process {accelerator.process_index} failed run {run}")
+        except SourcierError as error:
+            said.append(str(error))
+        if fails:
+            accelerator.wait_for_everyone()
+    return said
+
+
+@pytest.mark.slow
+def test_what_failed_in_one_run_is_not_told_of_the_next() -> None:
+    said = in_processes(fail_in_turn, processes=2)
+    assert said == ["process 1 stopped: process 1 failed run 1", "process 0 failed run 2"]
 
 
 def test_the_main_process_gives_its_result() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal, NoReturn, TypeVar, cast
+from typing import Any, Literal, NoReturn, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -31,8 +32,20 @@ T = TypeVar("T")
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 
 
+#: Numbers the runs of this process. All processes of a launcher begin the same runs, in the same order.
+_runs = itertools.count(1)
+
+
 class OtherFailed(SourcierError):
     """This process stops because another one did, which says itself what is wrong."""
+
+
+class Member(Accelerator):
+    """An accelerator that knows the number of the run it was started for."""
+
+    def __init__(self, run: int, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.run = run
 
 
 def start(
@@ -42,12 +55,13 @@ def start(
     log_with: Sequence[str] = (),
     folder: str | Path | None = None,
     sharded: bool = False,
-) -> Accelerator:
+) -> Member:
     """Joins the processes that a launcher started, or stands alone where there was none.
 
     `timeout` in minutes bounds every wait for another process, which may have failed. `sharded`: each process keeps a
     part of what `prepare` is given.
     """
+    run = next(_runs)  # before anything that can fail in one process alone
     for tracker in log_with:
         _check_tracker(tracker)
     precision = _resolve(precision)
@@ -55,7 +69,8 @@ def start(
     deadline = timedelta(minutes=timeout)
     _join_after_restart(deadline)
     try:
-        accelerator = Accelerator(
+        accelerator = Member(
+            run,
             fsdp_plugin=plugin,
             cpu=_several_on_cpu(),
             mixed_precision="no" if precision == "fp32" else precision,
@@ -132,7 +147,7 @@ def on_main(accelerator: Accelerator, work: Callable[[], T]) -> T:
 
 
 @contextmanager
-def together(accelerator: Accelerator) -> Iterator[None]:
+def together(accelerator: Member) -> Iterator[None]:
     """Has what fails here in one process end all of them, each with the reason.
 
     A process that waits for one that is gone is told by the backend, in words of its own, or by its launcher, or at the
@@ -145,7 +160,7 @@ def together(accelerator: Accelerator) -> Iterator[None]:
     except Exception as error:
         if accelerator.num_processes > 1:
             own, text = accelerator.process_index, str(error) or repr(error)
-            failed, reason = _first_failure(own, text)
+            failed, reason = _first_failure(accelerator.run, own, text)
             if failed != own:
                 raise OtherFailed(f"process {failed} stopped: {reason}") from error
         raise
@@ -165,9 +180,9 @@ def leave(status: int = 0) -> NoReturn:
     os._exit(status)
 
 
-def _first_failure(process: int, reason: str) -> tuple[int, str]:
-    """Which process failed first and why; this one, unless another one has said so before."""
-    key = f"sourcier/failed/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
+def _first_failure(run: int, process: int, reason: str) -> tuple[int, str]:
+    """Which process failed first in a run and why; this one, unless another one has said so before."""
+    key = f"sourcier/failed/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}/{run}"
     try:
         address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         waiting = timedelta(seconds=10)
