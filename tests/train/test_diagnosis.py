@@ -20,8 +20,10 @@ from sourcier.cli import main
 from sourcier.data.collections import Query
 from sourcier.models.representations import DenseRepresentation
 from sourcier.train.charts import Heap, Line, histogram, line_chart
-from sourcier.train.diagnosis import Diagnosis, History, Scores, measure_scores, read_history, worst_queries
-from sourcier.train.diagnosis_page import render
+from sourcier.train.diagnosis import Diagnosis, Scores, measure_scores, worst_queries
+from sourcier.train.diagnosis_page import QUERY, render
+from sourcier.train.health import READ
+from sourcier.train.history import History
 from sourcier.train.record import RunRecord
 from sourcier.train.validation import Part
 from sourcier.types import Document, SourcierError
@@ -101,40 +103,32 @@ def test_the_worst_query_names_what_was_expected_and_what_was_found(scores: Scor
     assert (worst.found.id, worst.found.rank) == ("for nobody", 1)
 
 
-def test_history_has_a_curve_for_each_figure_and_the_warnings(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_text(
-        '{"step": 5, "loss": 2.0, "health/margin": null, "seconds": 1}\n'
-        '{"step": 5, "warning": "step 5: it is"}\n'
-        '{"step": 10, "loss": 1.0}\n'
-    )
-    history = read_history(path)
-    assert history.curves == {"loss": [(5, 2.0), (10, 1.0)]}
-    assert history.warnings == ["step 5: it is"]
-
-
-@pytest.mark.parametrize("line", ["{", "[]", '{"loss": 1.0}'])
-def test_a_line_that_is_none_is_named(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1}\n' + line + "\n")
-    with pytest.raises(SourcierError, match=r"metrics\.jsonl:2: "):
-        read_history(path)
-
-
 # The page.
 
 
-def diagnosis(scores: Scores, *, warnings: list[str] | None = None, before: bool = True) -> Diagnosis:
-    curves = {"loss": [(1, 2.0), (2, 1.0)], "health/margin": [(1, 0.5), (2, 0.7)]}
+def diagnosis(
+    scores: Scores,
+    *,
+    warnings: list[str] | None = None,
+    before: bool = True,
+    split: str = "dev",
+    lines: int = 5,
+    part: Part = PART,
+) -> Diagnosis:
+    steps = range(1, lines + 1)
+    curves = {
+        name: [(step, 1 / step) for step in steps] for name in ("loss", *(f"health/{one}" for one in READ))
+    }
     return Diagnosis(
         run="runs/<first>",
         record=RunRecord(family="dense", base="base"),
+        split=split,
         extent="2 queries in 3 of 3 documents",
         history=History(curves, warnings or []),
         before=scores if before else None,
         why_not_before=None if before else "base is gone",
         after=scores,
-        worst=worst_queries(scores, PART, 5),
+        worst=worst_queries(scores, part, 5),
     )
 
 
@@ -182,6 +176,33 @@ def test_a_warning_of_the_run_comes_first(scores: Scores) -> None:
     assert 'class="verdict bad"' in render(found)
 
 
+def test_a_run_that_logged_too_little_is_neither_good_nor_bad(scores: Scores) -> None:
+    page = render(diagnosis(scores, lines=2))
+    assert 'class="verdict unknown"' in page
+    assert "too few lines to judge" in page
+
+
+def test_the_page_names_the_split_that_was_measured(scores: Scores) -> None:
+    found = diagnosis(scores, split="<test>")
+    page = render(found)
+    assert "Scores on &lt;test&gt;" in page
+    assert "On &lt;test&gt; the best relevant document" in page
+    assert not re.search(r"\bdev\b", page)
+    assert found.values()["split"] == "<test>"
+
+
+def test_long_texts_are_cut(scores: Scores) -> None:
+    text = "water " * 10_000
+    part = part_of(
+        {"a": "0", "b": text}, {"for a": "10", "for b": text, "for nobody": text.upper()}, PART.qrels
+    )
+    page = render(diagnosis(scores, part=part))
+    assert len(page) < len(text)
+    (query,) = re.findall("<h3>(.*)</h3>", page)
+    assert len(query) == QUERY
+    assert page.count("…") == 3  # the query, what was expected, and what was found
+
+
 def test_a_missing_base_is_told_and_the_rest_is_shown(scores: Scores) -> None:
     page = render(diagnosis(scores, before=False))
     assert "cannot be shown: base is gone" in page
@@ -217,6 +238,22 @@ def test_a_curve_goes_up_where_its_values_do() -> None:
     assert low > high  # on paper, up is less
 
 
+@pytest.mark.parametrize(
+    ("steps", "shown"),
+    [
+        ([1, 2], ["1", "2"]),
+        ([3], ["3"]),
+        ([10, 20, 30, 40, 50], ["10", "20", "30", "40", "50"]),
+        ([0, 5000], ["0", "1,000", "2,000", "3,000", "4,000", "5,000"]),
+        ([0, 5_000_000], ["0", "1M", "2M", "3M", "4M", "5M"]),
+    ],
+)
+def test_steps_are_whole_numbers(steps: list[int], shown: list[str]) -> None:
+    chart = line_chart("", [Line("", "#000", [(step, 1.0) for step in steps])])
+    labels = re.findall(r'text-anchor="middle">([^<]+)<', chart)
+    assert labels == shown
+
+
 # From a run to its page.
 
 
@@ -237,7 +274,7 @@ def test_diagnose_writes_a_page_of_a_run(tmp_path: Path, capsys: pytest.CaptureF
 
     assert main(["diagnose", str(run), "--data", str(data), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["compressed"] is False
+    assert found["compressed"] is None  # two lines are too few to tell
     assert found["before"].keys() == found["after"].keys()
     assert "before training" in Path(found["html"]).read_text()
 
@@ -256,4 +293,4 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     from sourcier.train.diagnosis import diagnose
 
     with pytest.raises(SourcierError, match="give the folder of a run"):
-        diagnose(tmp_path, PART)
+        diagnose(tmp_path, PART, split="dev")

@@ -43,7 +43,7 @@ def diagnose(settings: Any) -> Output:
     collection = told(read_beir(settings.data, settings.split, lenient=settings.lenient))
     part = take_part(collection, queries=settings.queries, documents=settings.documents, seed=42)
     hide_weight_bars()
-    found = diagnosis.diagnose(settings.run, part, worst=settings.worst)
+    found = diagnosis.diagnose(settings.run, part, split=settings.split, worst=settings.worst)
     replace_text(page, diagnosis_page.render(found))
     lines = [*found.verdict(), *_missing(found.why_not_before), f"The page is {page}"]
     return Output(found.values() | {"html": page}, "\n".join(lines))

@@ -49,13 +49,13 @@ class _Plane:
 
 
 def line_chart(title: str, lines: Sequence[Line]) -> str:
-    """Curves over the steps of a run; one alone is told by the title and needs no legend."""
+    """Curves over the steps of a run, which are whole numbers; one alone is told by the title and needs no legend."""
     points = [point for line in lines for point in line.points]
     plane = _Plane(_room([x for x, _ in points]), _room([y for _, y in points], margin=0.06))
     drawn = [_path(line, plane) for line in lines]
     legend = [(line.label, line.colour) for line in lines] if len(lines) > 1 else []
-    drawn.append(f'<text class="tick" x="{LEFT - 6}" y="{HEIGHT - 10}" text-anchor="end">step</text>')
-    return _chart(title, legend, plane, drawn)
+    drawn.append(f'<text class="tick" x="4" y="{HEIGHT - 10}">step</text>')
+    return _chart(title, legend, plane, drawn, whole=True)
 
 
 def histogram(title: str, heaps: Sequence[Heap], span: tuple[float, float]) -> str:
@@ -75,17 +75,21 @@ def _chart(
     drawn: Sequence[str],
     *,
     counts: bool = True,
+    whole: bool = False,
 ) -> str:
-    """The drawing in its frame; without `counts` the heights have no numbers, where only shapes are compared."""
+    """The drawing in its frame; without `counts` the heights have no numbers, where only shapes are compared.
+
+    `whole`: what lies across are whole numbers.
+    """
     parts = [f'<text class="title" x="{LEFT}" y="13">{escape(title)}</text>', _legend(legend)]
     for value in _ticks(*plane.y):
         y = plane.up(value)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
         if counts:
             parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{value:g}</text>')
-    for value in _ticks(*plane.x):
-        x = plane.across(value)
-        parts.append(f'<text class="tick" x="{x}" y="{HEIGHT - 10}" text-anchor="middle">{value:g}</text>')
+    for value in _ticks(*plane.x, least=1.0 if whole else 0.0):
+        x, shown = plane.across(value), _counted(value) if whole else f"{value:g}"
+        parts.append(f'<text class="tick" x="{x}" y="{HEIGHT - 10}" text-anchor="middle">{shown}</text>')
     parts += drawn
     base = HEIGHT - BOTTOM
     parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>')
@@ -130,10 +134,15 @@ def _room(values: Sequence[float], margin: float = 0.0) -> tuple[float, float]:
     return low - air, high + air
 
 
-def _ticks(low: float, high: float, wanted: int = 5) -> list[float]:
-    """Round numbers from low to high, about as many as wanted."""
+def _counted(value: float) -> str:
+    """A whole number, short enough to stand beside others."""
+    return f"{value:,.0f}" if value < 1e6 else f"{value / 1e6:g}M"
+
+
+def _ticks(low: float, high: float, wanted: int = 5, least: float = 0.0) -> list[float]:
+    """Round numbers from low to high, about as many as wanted, no nearer to each other than `least`."""
     rough = (high - low) / wanted
     power = 10.0 ** math.floor(math.log10(rough))
-    step = power * min((1, 2, 5, 10), key=lambda times: abs(times * power - rough))
+    step = max(least, power * min((1, 2, 5, 10), key=lambda times: abs(times * power - rough)))
     first, last = math.ceil(low / step), math.floor(high / step)
     return [round(number * step, 12) for number in range(first, last + 1)]

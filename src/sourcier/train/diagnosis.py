@@ -1,7 +1,7 @@
-"""What training did to a model's scores: figures on dev before and after, the curves of the run, the worst queries.
+"""What training did to a model's scores: figures before and after, the curves of the run, the worst queries.
 
     part = take_part(dev, queries=200, documents=1000, seed=42)
-    diagnosis = diagnose("runs/first", part)
+    diagnosis = diagnose("runs/first", part, split="dev")
     Path("page.html").write_text(diagnosis_page.render(diagnosis))
 
 Shapes: Q queries of a part, N documents of it, P pairs of a query and a relevant document.
@@ -9,7 +9,6 @@ Shapes: Q queries of a part, N documents of it, P pairs of a query and a relevan
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +23,8 @@ from sourcier.models.checkpoints import load
 from sourcier.models.encoder import SearchModel
 from sourcier.models.representations import Representation
 from sourcier.train.checkpoint import RunFolder
-from sourcier.train.health import PREFIX, compare, shape, to_similarities
+from sourcier.train.health import compare, shape, to_similarities
+from sourcier.train.history import History, read_history
 from sourcier.train.record import RunRecord, model_at_start
 from sourcier.train.validation import Part
 from sourcier.types import Side, SourcierError
@@ -38,7 +38,7 @@ MEASURE = "nDCG@10"
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The similarities of a model on a part of dev, and the figures that sum them up.
+    """The similarities of a model on a part of a collection, and the figures that sum them up.
 
     A similarity is a score over the query's score with itself, as in `sourcier.train.health.examine`; the figures are
     those of that function with all documents of the part in place of a batch. The positive is the best relevant one.
@@ -91,26 +91,14 @@ class WorstQuery:
     found: Found
 
 
-@dataclass(frozen=True)
-class History:
-    """The lines of a run's metrics.jsonl, by name."""
-
-    curves: dict[str, list[tuple[int, float]]]
-    warnings: list[str]
-
-    @property
-    def is_watched(self) -> bool:
-        """Whether the run logged the figures that the rule of `sourcier.train.health` reads."""
-        return any(name.startswith(PREFIX) for name in self.curves)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
     """All that is told of a run."""
 
     run: str
     record: RunRecord
-    extent: str  # of the part of dev
+    split: str  # that it is measured on
+    extent: str  # of the part of it
     history: History
     before: Scores | None  # at step 0
     why_not_before: str | None
@@ -119,14 +107,15 @@ class Diagnosis:
 
     def verdict(self) -> list[str]:
         """What is to be said of the run, in sentences; the first one is whether its similarity is compressed."""
-        return [self._of_training(), *self._of_dev()]
+        return [*self.history.verdict(), *self._of_split()]
 
     def values(self) -> dict[str, Any]:
         """The figures as JSON can hold them."""
         return {
             "run": self.run,
-            "dev": self.extent,
-            "compressed": bool(self.history.warnings) if self.history.is_watched else None,
+            "split": self.split,
+            "extent": self.extent,
+            "compressed": self.history.compressed,
             "verdict": self.verdict(),
             "before": self.before.figures if self.before else None,
             "why_not_before": self.why_not_before,
@@ -134,18 +123,11 @@ class Diagnosis:
             "worst": [asdict(query) for query in self.worst],
         }
 
-    def _of_training(self) -> str:
-        if self.history.warnings:
-            return f"Training warned: {self.history.warnings[0]}."
-        if self.history.is_watched:
-            return "Training gave no warning of compressed similarity."
-        return "Training logged no figures of health, so that nothing can be said of its course."
-
-    def _of_dev(self) -> list[str]:
+    def _of_split(self) -> list[str]:
         after, before = self.after.figures, self.before.figures if self.before else None
         margin, came_from = after["margin"], f" ({before['margin']:+.2f} before)" if before else ""
         told = [
-            f"On dev the best relevant document is {abs(margin):.2f} spreads "
+            f"On {self.split} the best relevant document is {abs(margin):.2f} spreads "
             f"{'above' if margin >= 0 else 'below'} the hardest wrong one{came_from}, "
             f"and {after['separation']:.2f} above random ones.",
             f"It comes first for {after['accuracy']:.0%} of the queries"
@@ -157,11 +139,12 @@ class Diagnosis:
         return told
 
 
-def diagnose(run: str | Path, part: Part, *, worst: int = 10) -> Diagnosis:
-    """Measures the model of a run at its first and at its last step on a part of dev."""
+def diagnose(run: str | Path, part: Part, *, split: str, worst: int = 10) -> Diagnosis:
+    """Measures the model of a run at its first and at its last step on a part of a collection; `split` names it."""
     folder = RunFolder(run)
     if not folder.metrics.is_file():
         raise SourcierError(f"{folder.metrics} is missing: give the folder of a run of `sourcier train`")
+    history = read_history(folder.metrics)  # before models are loaded
     before, why_not = None, None
     try:
         before = measure_scores(model_at_start(folder.path), part)
@@ -171,8 +154,9 @@ def diagnose(run: str | Path, part: Part, *, worst: int = 10) -> Diagnosis:
     return Diagnosis(
         run=str(run),
         record=RunRecord.read(folder.config),
+        split=split,
         extent=part.extent,
-        history=read_history(folder.metrics),
+        history=history,
         before=before,
         why_not_before=why_not,
         after=after,
@@ -237,29 +221,6 @@ def worst_queries(scores: Scores, part: Part, count: int) -> list[WorstQuery]:
         for row in worst[:count]
         if rank[row] > 1
     ]
-
-
-def read_history(metrics: Path) -> History:
-    """The curves of a run, and the warnings that it gave."""
-    curves: dict[str, list[tuple[int, float]]] = {}
-    warnings: list[str] = []
-    for number, line in enumerate(metrics.read_text(encoding="utf-8").splitlines(), start=1):
-        entry = _entry(line, f"{metrics}:{number}")
-        if "warning" in entry:
-            warnings.append(str(entry["warning"]))
-        for name, value in entry.items():
-            if name not in ("step", "seconds") and isinstance(value, int | float):
-                curves.setdefault(name, []).append((int(entry["step"]), float(value)))
-    return History(curves, warnings)
-
-
-def _entry(line: str, place: str) -> dict[str, Any]:
-    try:
-        entry = json.loads(line)
-        int(entry["step"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise SourcierError(f'{place}: not a line of metrics: expected an object with "step"') from error
-    return dict(entry)
 
 
 def _quality(queries: Sequence[str], scores: Tensor, part: Part) -> dict[str, float]:

@@ -14,8 +14,8 @@ from sourcier.train.health import PREFIX
 # Told apart by those who see no red or no green, too (Okabe and Ito 2008).
 POSITIVE, HARD, RANDOM, PLAIN = "#0072b2", "#d55e00", "#7a828c", "#2b5f75"
 
-#: Characters of a document that are shown.
-SHOWN = 320
+#: Characters that are shown of a document, of a query, and of an id.
+DOCUMENT, QUERY, ID = 320, 160, 80
 
 #: What the curves of the page are: a title, and the names of figures with their labels and colours.
 CURVES: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
@@ -93,12 +93,13 @@ svg .curve { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
 
 def render(diagnosis: Diagnosis) -> str:
     """The page as one text."""
+    split = escape(diagnosis.split)
     body = "\n".join(
         [
             _head(diagnosis),
-            "<h2>Scores on dev</h2>",
+            f"<h2>Scores on {split}</h2>",
             _histograms(diagnosis),
-            "<h2>Figures on dev</h2>",
+            f"<h2>Figures on {split}</h2>",
             _table(diagnosis),
             "<h2>The run</h2>",
             _curves(diagnosis),
@@ -127,11 +128,11 @@ def _head(diagnosis: Diagnosis) -> str:
         "batch": record.train.get("batch_size"),
     }
     told = " · ".join(f"{name} {value}".strip() for name, value in about.items() if value is not None)
-    kind = "bad" if diagnosis.history.warnings else "good" if diagnosis.history.is_watched else "unknown"
+    kind = {True: "bad", False: "good", None: "unknown"}[diagnosis.history.compressed]
     verdict = "".join(f"<p>{escape(line)}</p>" for line in diagnosis.verdict())
     return (
         f"<h1>Diagnosis of {escape(diagnosis.run)}</h1>\n"
-        f'<p class="about">{escape(told)}<br>{escape(diagnosis.extent)} of dev</p>\n'
+        f'<p class="about">{escape(told)}<br>{escape(diagnosis.extent)} of {escape(diagnosis.split)}</p>\n'
         f'<div class="verdict {kind}">{verdict}</div>'
     )
 
@@ -188,13 +189,18 @@ def _charts(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _worst(query: WorstQuery) -> str:
     return (
-        f'<div class="query"><h3>{escape(query.text)}</h3>'
+        f'<div class="query"><h3>{escape(_shortened(query.text, QUERY))}</h3>'
         f"{_found('expected', POSITIVE, query.expected)}{_found('found', HARD, query.found)}</div>"
     )
 
 
 def _found(label: str, colour: str, document: Found) -> str:
-    text = " ".join(document.text.split())
-    shown = text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
-    place = f"{document.id}, rank {document.rank}, similarity {document.similarity:.3f}"
+    shown = _shortened(document.text, DOCUMENT)
+    place = f"{_shortened(document.id, ID)}, rank {document.rank}, similarity {document.similarity:.3f}"
     return f'<p><span class="tag" style="background:{colour}">{label}</span>{escape(place)}<br>{escape(shown)}</p>'
+
+
+def _shortened(text: str, most: int) -> str:
+    """A text on one line, cut where it has more characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"

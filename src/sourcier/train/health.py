@@ -170,7 +170,7 @@ CROWDED = 0.0
 PROGRESS = 0.5
 
 #: The figures that the rule reads.
-_READ = {"margin", "separation", "mean_cosine", "score_spread", "random"}
+READ = {"margin", "separation", "mean_cosine", "score_spread", "random"}
 #: Losses that see scores through a temperature and make a probability of them.
 _SOFT = ("contrastive", "symmetric", "pairwise", "kl")
 
@@ -208,7 +208,7 @@ class HealthRule:
             for name, value in metrics.items()
             if name.startswith(PREFIX) and value is not None and math.isfinite(value)
         }
-        if self._warned or not figures.keys() >= _READ:
+        if self._warned or not figures.keys() >= READ:
             return None
         self._first = self._first or figures
         self._recent = [*self._recent, figures][-LOGS:]
