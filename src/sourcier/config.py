@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 import yaml
 
 from sourcier.ranges import Range
-from sourcier.types import SourcierError
+from sourcier.types import NotWritten, SourcierError
 
 T = TypeVar("T")
 
@@ -100,7 +100,7 @@ def replace_text(path: str | os.PathLike[str], text: str) -> None:
             os.fsync(file.fileno())
         unfinished.replace(path)
     except OSError as error:  # which may name the unfinished file, or none
-        raise SourcierError(
+        raise NotWritten(
             f"{path}: cannot be written ({error.strerror}): check the path, its permissions and the disk"
         ) from error
     finally:

@@ -31,6 +31,10 @@ class DataError(SourcierError):
     """A file that cannot be read as what it should be; the text starts with `path:line:` where there is a line."""
 
 
+class NotWritten(SourcierError):
+    """A file that cannot be written, as on a full disk; the text starts with its path."""
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """One entry of a corpus: an id of the user's, a text, and whatever else the user keeps with it."""

@@ -24,6 +24,7 @@ from sourcier.indexes.disk import IndexBusy
 from sourcier.indexes.kinds import KINDS, kind_class, kind_on
 from sourcier.indexes.manifest import DamagedIndex
 from sourcier.indexes.version import Version, open_version, reading
+from sourcier.types import NotWritten
 
 if TYPE_CHECKING:
     from sourcier.indexes.index import Index
@@ -33,6 +34,7 @@ __all__ = [
     "KINDS",
     "DamagedIndex",
     "IndexBusy",
+    "NotWritten",
     "Version",
     "collect_garbage",
     "create",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+
+from sourcier.indexes.disk import not_written, writing
 
 
 class ArrayWriter:
@@ -21,9 +23,10 @@ class ArrayWriter:
         self._path = path
         self._dtype, self._row_shape = np.dtype(dtype), row_shape
         self._rows = 0
-        self._file: BinaryIO = path.open("wb")
-        if row_shape is not None:
-            self._write_header()
+        with writing(path):
+            self._file: BinaryIO = path.open("wb")
+            if row_shape is not None:
+                self._write_header()
 
     def append(self, rows: np.ndarray) -> None:
         if self._row_shape is None:
@@ -31,7 +34,7 @@ class ArrayWriter:
             self._write_header()
         if rows.shape[1:] != self._row_shape:
             raise ValueError(f"rows of shape {rows.shape[1:]} cannot follow rows of shape {self._row_shape}")
-        with naming(self._path):
+        with writing(self._path):
             self._file.write(np.ascontiguousarray(rows, dtype=self._dtype).data)
         self._rows += len(rows)
 
@@ -41,7 +44,7 @@ class ArrayWriter:
             return
         self._rows = self._rows if rows is None else rows
         self._row_shape = (0,) if self._row_shape is None else self._row_shape
-        with naming(self._path), self._file:
+        with writing(self._path), self._file:
             # numpy leaves room in the header for the row count to grow, so it fits over the first one.
             self._file.seek(0)
             self._write_header()
@@ -57,15 +60,24 @@ class ArrayWriter:
         )
 
 
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Have an error of the system name the file, which one from a write (a full disk) does not do by itself."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None and error.errno is not None:
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
+def save_array(path: Path, array: np.ndarray) -> None:
+    """Write an array into a `.npy` file. (`np.save` can lose bytes on a full disk without a word.)"""
+    with closing(ArrayWriter(path, array.dtype, array.shape[1:])) as file:
+        file.append(array)
+
+
+def refuse_short(path: Path) -> None:
+    """Refuse a `.npy` file, written by others than us, that lacks a part of what its header tells of."""
+    with path.open("rb") as file:
+        version = np.lib.format.read_magic(file)
+        header = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
+        shape, _, dtype = header(file)
+        expected = file.tell() + math.prod(shape) * dtype.itemsize
+    size = path.stat().st_size
+    if size != expected:
+        raise not_written(path, f"no space left: {size} of {expected} bytes arrived")
 
 
 def map_array(path: Path) -> np.ndarray:
@@ -76,8 +88,9 @@ def map_array(path: Path) -> np.ndarray:
 
 def new_mapped_array(path: Path, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
     """A `.npy` file of a known shape that is filled through a map, in any order."""
-    array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
-    with naming(path), path.open("r+b") as file:
+    with writing(path):
+        array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    with writing(path), path.open("r+b") as file:
         # A full disk is an error here, and not the end of the process when the map is written to.
         os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     return array

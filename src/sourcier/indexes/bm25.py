@@ -20,6 +20,7 @@ import numpy as np
 from bm25s.tokenization import Tokenized
 
 from sourcier.indexes.arrays import ArrayWriter, map_array
+from sourcier.indexes.disk import writing
 from sourcier.indexes.kind import Chunks, Segment
 from sourcier.indexes.manifest import Written
 from sourcier.indexes.ranking import Ranked, TopK, concatenated, exclude
@@ -72,14 +73,16 @@ class BM25Segment(Segment):
                     )
                 )
                 end = int(ends[-1])
-        (folder / _VOCABULARY).write_text("\n".join(vocabulary), encoding="utf-8")
+        with writing(folder / _VOCABULARY):
+            (folder / _VOCABULARY).write_text("\n".join(vocabulary), encoding="utf-8")
         # bm25s fails on a collection without a word; such a segment scores everything 0 without its help.
         if vocabulary:
             index = bm25s.BM25()
             own = map_array(folder / _OFFSETS), map_array(folder / _WORDS)
             documents = [own[1][start:stop] for start, stop in pairwise(own[0].tolist())]
             index.index(Tokenized(documents, vocabulary), create_empty_token=False, show_progress=False)
-            index.save(folder / _FOLDER, show_progress=False)
+            with writing(folder / _FOLDER):
+                index.save(folder / _FOLDER, show_progress=False)
         return Written(
             dimensions=None, counts={"terms": len(vocabulary)}, settings={"stop_words": STOP_WORDS}
         )

@@ -14,6 +14,7 @@ litter that no reader looks at and the next writer removes. A version makes at m
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +25,19 @@ from typing import Self
 import numpy as np
 
 from sourcier.config import replace_text, write_json
-from sourcier.indexes.disk import LOCK, files_in, release, sweep, sync, sync_tree, take_lock
+from sourcier.indexes.arrays import refuse_short, save_array
+from sourcier.indexes.disk import (
+    LOCK,
+    files_in,
+    make_folder,
+    not_written,
+    release,
+    sweep,
+    sync,
+    sync_tree,
+    take_lock,
+    writing,
+)
 from sourcier.indexes.manifest import (
     FORMAT,
     Description,
@@ -45,7 +58,7 @@ from sourcier.indexes.version import (
     no_index,
     open_version,
 )
-from sourcier.types import SourcierError
+from sourcier.types import NotWritten, SourcierError
 
 MODELS, BUILDING = "models", "building"
 
@@ -62,9 +75,10 @@ class NewVersion:
         refuse_foreign_folder(self.root)
         if not anew and read_pointer(self.root / POINTER) is None:
             raise no_index(self.root)
-        _writable(self.root / VERSIONS)
+        make_folder(self.root / VERSIONS)
         self._lock = take_lock(self.root)
         self._models: list[Path] = []
+        self._saved: list[Path] = []
         self._committed = False
         try:
             self.before = None if anew else open_version(self.root)
@@ -74,8 +88,8 @@ class NewVersion:
             else:
                 _remove_litter(self.root, number)
             self.name = f"{number + 1:06d}"
-            self.folder.mkdir()
-            _writable(self.segment_folder)
+            make_folder(self.folder)
+            make_folder(self.segment_folder)
         except BaseException:
             release(self._lock)
             raise
@@ -105,10 +119,16 @@ class NewVersion:
         folder = self._model_folder(fingerprint)
         if not folder.is_dir():
             unfinished = folder.with_name(".unfinished")
-            unfinished.mkdir(parents=True)
-            save(unfinished)
-            sync_tree(unfinished)
-            unfinished.rename(folder)
+            shutil.rmtree(unfinished, ignore_errors=True)
+            make_folder(unfinished)
+            try:
+                _save(unfinished, save)
+                sync_tree(unfinished)
+                unfinished.rename(folder)
+            except BaseException:
+                shutil.rmtree(unfinished, ignore_errors=True)
+                raise
+            self._saved.append(folder)
             sync(folder.parent)
         self._models.append(folder)
         return folder.relative_to(self.root).as_posix()
@@ -124,12 +144,14 @@ class NewVersion:
         `deleted`: the deleted rows [documents] bool of each segment, by its name, where there are any.
         """
         for name, rows in deleted.items():
-            np.save(self.folder / deleted_file(name), np.packbits(rows))
+            save_array(self.folder / deleted_file(name), np.packbits(rows))
         own = next((one for one in segments if one.name == self.name), None)
         if own is None:
             shutil.rmtree(self.segment_folder)
         parts = (self.folder, *([self.segment_folder] if own else []), *self._models)
         for part in parts:
+            for path in part.rglob("*.npy"):
+                refuse_short(path)
             sync_tree(part)
         files = self._kept_files(description, [one for one in segments if one is not own])
         files |= {
@@ -164,8 +186,8 @@ class NewVersion:
             return
         try:
             if not self.committed:
-                shutil.rmtree(self.folder, ignore_errors=True)
-                shutil.rmtree(self.segment_folder, ignore_errors=True)
+                for folder in (self.folder, self.segment_folder, *self._saved):
+                    shutil.rmtree(folder, ignore_errors=True)
         finally:
             release(self._lock)
 
@@ -217,6 +239,20 @@ def collect_garbage(root: str | os.PathLike[str]) -> int:
         return freed
     finally:
         release(lock)
+
+
+def _save(folder: Path, save: Callable[[Path], object]) -> None:
+    """Have an encoder written, by libraries whose errors of a full disk are their own."""
+    full = os.strerror(errno.ENOSPC)
+    try:
+        with writing(folder):
+            save(folder)
+    except NotWritten:
+        raise
+    except Exception as error:
+        if full in str(error):
+            raise not_written(folder, full) from error
+        raise
 
 
 def _current_number(root: Path) -> int | None:
@@ -281,15 +317,6 @@ def refuse_foreign_folder(root: str | os.PathLike[str]) -> None:
     ours = (root / VERSIONS).is_dir() or (root / LOCK).is_file()
     if root.is_dir() and any(root.iterdir()) and not ours:
         raise SourcierError(f"{root}: holds other files and no index: give a new or an empty folder")
-
-
-def _writable(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SourcierError(
-            f"{folder}: cannot be made ({error.strerror}): check the path, its permissions and the disk"
-        ) from error
 
 
 def _named(pointer: Path) -> str | None:

@@ -6,10 +6,11 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from sourcier.types import SourcierError
+from sourcier.types import NotWritten, SourcierError
 
 LOCK = "writer.lock"
 
@@ -18,10 +19,27 @@ class IndexBusy(SourcierError):
     """Another writer holds the index."""
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Have a write that fails be an error that names the file, which an error of the system does not always do."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else f"no space left? {error}"
+        raise not_written(error.filename or path, reason) from error
+
+
+def not_written(path: object, reason: str) -> NotWritten:
+    return NotWritten(
+        f"{path}: cannot be written ({reason}): check the path, its permissions and the disk; the index is as it was"
+    )
+
+
 def take_lock(root: Path) -> IO[bytes]:
     """The lock of the one writer of an index, held until it is released."""
     # The system drops the lock with the process that held it, however that ended.
-    lock = (root / LOCK).open("ab")
+    with writing(root / LOCK):
+        lock = (root / LOCK).open("ab")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -40,11 +58,12 @@ def release(lock: IO[bytes]) -> None:
 
 def sync(path: Path) -> None:
     """Have the contents of a file, or the names in a folder, reach the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with writing(path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def sync_tree(folder: Path) -> None:
@@ -55,6 +74,12 @@ def sync_tree(folder: Path) -> None:
 
 def files_in(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it; nothing where it is there."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 def remove_folder(folder: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +18,8 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from sourcier.indexes.arrays import map_array
+from sourcier.indexes.arrays import map_array, save_array
+from sourcier.indexes.disk import writing
 from sourcier.types import DataError, Document
 
 FILE, _STARTS = "documents.arrow", "documents.starts.npy"
@@ -36,25 +38,27 @@ class DocumentWriter:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._file = pa.OSFile(str(folder / FILE), "wb")
-        self._writer = pa.ipc.new_file(self._file, _SCHEMA)
+        with writing(folder / FILE):
+            self._file = pa.OSFile(str(folder / FILE), "wb")
+            self._writer = pa.ipc.new_file(self._file, _SCHEMA)
         self._starts = [0]
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Append a batch that `as_batch` or `batches` gave."""
         if batch.num_rows:
-            self._writer.write_batch(batch)
+            with writing(self._folder / FILE):
+                self._writer.write_batch(batch)
             self._starts.append(self._starts[-1] + batch.num_rows)
 
     def finish(self) -> None:
         self.close()
-        np.save(self._folder / _STARTS, np.array(self._starts, dtype=np.int64))
+        save_array(self._folder / _STARTS, np.array(self._starts, dtype=np.int64))
 
     def close(self) -> None:
         """Close the file as it is."""
         if not self._file.closed:
-            self._writer.close()
-            self._file.close()
+            with writing(self._folder / FILE), closing(self._file):
+                self._writer.close()
 
     def __enter__(self) -> Self:
         return self

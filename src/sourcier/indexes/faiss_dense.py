@@ -22,6 +22,7 @@ from sourcier.config import setting
 from sourcier.indexes.arrays import map_array
 from sourcier.indexes.checks import as_float32, refuse_overflow
 from sourcier.indexes.dense import DenseSegment, largest_norm, norms, pair_scores
+from sourcier.indexes.disk import writing
 from sourcier.indexes.kind import Chunks
 from sourcier.indexes.manifest import Written
 from sourcier.indexes.ranking import Ranked, in_order, rounding
@@ -50,7 +51,9 @@ class FaissSegment(DenseSegment):
                 settings={"form": "exact", **written.settings},
             )
         index, dimensions, longest = cls._fill(folder, chunks, build)
-        faiss.write_index(index, str(folder / _FILE))
+        # Through a file of ours: faiss, given a path, loses the last bytes on a full disk without a word.
+        with writing(folder / _FILE), (folder / _FILE).open("wb") as file:
+            faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
         return Written(dimensions=dimensions, counts={}, settings={"form": "faiss", "largest_norm": longest})
 
     def __init__(self, folder: Path, written: Written) -> None:

@@ -12,13 +12,15 @@ taken for equal ids.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from sourcier.indexes.arrays import ArrayWriter, map_array
+from sourcier.indexes.arrays import ArrayWriter, map_array, save_array
+from sourcier.indexes.disk import writing
 from sourcier.types import DataError
 
 _BYTES, _OFFSETS, _HASHES, _ROWS = "ids.utf8", "ids.offsets.npy", "ids.hashes.npy", "ids.rows.npy"
@@ -80,7 +82,8 @@ class IdWriter:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._bytes = (folder / _BYTES).open("wb")
+        with writing(folder / _BYTES):
+            self._bytes = (folder / _BYTES).open("wb")
         self._offsets = ArrayWriter(folder / _OFFSETS, np.int64)
         self._offsets.append(np.zeros(1, dtype=np.int64))
         self._end = 0
@@ -93,20 +96,21 @@ class IdWriter:
         """Append the ids of the next rows."""
         encoded = self._known.add(ids)
         ends = self._end + np.cumsum([len(one) for one in encoded], dtype=np.int64)
-        self._bytes.write(b"".join(encoded))
+        with writing(self._folder / _BYTES):
+            self._bytes.write(b"".join(encoded))
         self._offsets.append(ends)
         self._end = int(ends[-1]) if len(ends) else self._end
 
     def finish(self) -> None:
         self.close()
         hashes, rows = self._known.table()
-        np.save(self._folder / _HASHES, hashes)
-        np.save(self._folder / _ROWS, rows)
+        save_array(self._folder / _HASHES, hashes)
+        save_array(self._folder / _ROWS, rows)
 
     def close(self) -> None:
         """Close the files as they are."""
-        self._bytes.close()
-        self._offsets.close()
+        with closing(self._offsets), writing(self._folder / _BYTES):
+            self._bytes.close()
 
 
 class IdTable:

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from sourcier.indexes.columns import passing
+from sourcier.indexes.disk import writing
 from sourcier.indexes.documents import FILE as DOCUMENTS
 from sourcier.indexes.where import Where, fields
 
@@ -40,7 +41,8 @@ def write_metadata(folder: Path, batches: Iterable[pa.RecordBatch], again: Itera
     if not types:
         return
     schema = pa.schema(types.items())
-    with pa.OSFile(str(folder / FILE), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+    path = folder / FILE
+    with writing(path), pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
         for batch in again:
             rows = _values(batch)
             columns = [_column([values.get(name) for values in rows], kind) for name, kind in types.items()]

@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit
 
 from sourcier.encodings import TermVectors
-from sourcier.indexes.arrays import ArrayWriter, map_array, new_mapped_array
+from sourcier.indexes.arrays import ArrayWriter, map_array, new_mapped_array, save_array
 
 _OFFSETS, _DOCUMENTS, _VECTORS = "postings.offsets.npy", "postings.documents.npy", "postings.vectors.npy"
 _FORWARD = "forward.{}.npy"
@@ -61,7 +61,7 @@ class PostingsWriter:
         """Write the inverted lists and remove the temporary files."""
         self.close()
         offsets = np.concatenate([[0], np.cumsum(self._counts)]).astype(np.int64)
-        np.save(self._folder / _OFFSETS, offsets)
+        save_array(self._folder / _OFFSETS, offsets)
         total = int(offsets[-1])
         documents = new_mapped_array(self._folder / _DOCUMENTS, np.int32, (total,))
         vectors = new_mapped_array(self._folder / _VECTORS, np.float32, (total, dimensions))

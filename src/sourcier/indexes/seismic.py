@@ -19,6 +19,7 @@ from seismic import SeismicIndexRaw
 
 from sourcier.config import setting
 from sourcier.encodings import TermVectors
+from sourcier.indexes.disk import not_written, writing
 from sourcier.indexes.kind import Chunks
 from sourcier.indexes.manifest import Written
 from sourcier.indexes.ranking import Ranked, in_order
@@ -70,14 +71,18 @@ class SeismicSegment(SparseSegment):
     def write(cls, folder: Path, chunks: Chunks, build: SeismicBuild, like: Self | None = None) -> Written:
         written = super().write(folder, chunks, SparseSegment.Build())
         if written.counts["postings"]:
-            _write_documents(folder / _INPUT, chunks)
+            with writing(folder / _INPUT):
+                _write_documents(folder / _INPUT, chunks)
             index = SeismicIndexRaw.build(
                 str(folder / _INPUT),
                 n_postings=build.n_postings,
                 centroid_fraction=build.centroid_fraction,
                 summary_energy=build.summary_energy,
             )
-            index.save(str(folder / _FILE))
+            with writing(folder / _FILE):
+                index.save(str(folder / _FILE))
+            del index
+            _refuse_short(folder / _FILE)
             (folder / _INPUT).unlink()
         return written
 
@@ -128,6 +133,14 @@ class SeismicSegment(SparseSegment):
         )
         scores, rows = zip(*found, strict=True) if found else ((), ())
         return in_order(np.array([rows], dtype=np.int64), np.array([scores], dtype=np.float32))
+
+
+def _refuse_short(path: Path) -> None:
+    """Refuse a file of Seismic that lacks its end: on a full disk Seismic loses that without a word."""
+    try:
+        SeismicIndexRaw.load(str(path))
+    except OSError as error:
+        raise not_written(path, f"no space left: {error}") from error
 
 
 def _write_documents(path: Path, chunks: Chunks) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from sourcier.indexes.arrays import ArrayWriter
+from sourcier.indexes.disk import make_folder
 from sourcier.indexes.documents import DocumentWriter
 from sourcier.indexes.ids import IdWriter
 from sourcier.indexes.kind import Chunks, Segment
@@ -58,7 +59,7 @@ def write_segment(
     documents, empty = _write_rows(folder, source)
     passages = _write_passages(folder, source)
     write_metadata(folder, _texts(source), _texts(source))
-    (folder / KIND_FOLDER).mkdir()
+    make_folder(folder / KIND_FOLDER)
     written = kind.write(folder / KIND_FOLDER, source.chunks, build, like)
     return SegmentRecord(
         **vars(written), name=folder.name, documents=documents, empty=empty, passages=passages

@@ -21,8 +21,8 @@ import numpy as np
 
 from sourcier import encodings
 from sourcier.config import write_json
-from sourcier.indexes.arrays import map_array
-from sourcier.indexes.disk import files_in, remove_folder, sync_tree
+from sourcier.indexes.arrays import map_array, save_array
+from sourcier.indexes.disk import files_in, make_folder, remove_folder, sync_tree, writing
 from sourcier.indexes.documents import DocumentStore, DocumentWriter, as_batch, digest
 from sourcier.indexes.sources import Rows
 from sourcier.types import Document, SourcierError
@@ -42,7 +42,7 @@ class Spool:
             _refuse_other_plan(folder / _PLAN, begun, plan)
             return
         self.remove()
-        folder.mkdir()
+        make_folder(folder)
         write_json(folder / _PLAN, plan)
 
     def take(self, row: int, ids: Sequence[str], documents: Sequence[Document] | None) -> bool:
@@ -78,10 +78,28 @@ class Spool:
             remove_folder(place)
         unfinished = place.with_name(f".{place.name}")
         shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir()
-        np.save(unfinished / _CONTENT, content)
+        try:
+            make_folder(unfinished)
+            self._write(unfinished, ids, content, encoding, documents, passages)
+            with writing(place):
+                unfinished.rename(place)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        self._chunks += 1
+
+    def _write(
+        self,
+        unfinished: Path,
+        ids: Sequence[str],
+        content: np.ndarray,
+        encoding: Any,
+        documents: Sequence[Document] | None,
+        passages: np.ndarray | None,
+    ) -> None:
+        save_array(unfinished / _CONTENT, content)
         if passages is not None:
-            np.save(unfinished / _PASSAGES, passages)
+            save_array(unfinished / _PASSAGES, passages)
         written = _write_encoding(unfinished, encoding)
         if documents is not None:
             with DocumentWriter(unfinished) as writer:
@@ -96,8 +114,6 @@ class Spool:
         }
         write_json(unfinished / _ABOUT, about)
         sync_tree(unfinished)
-        unfinished.rename(place)
-        self._chunks += 1
 
     def rows(self) -> Iterator[Rows]:
         for number in range(self._chunks):
@@ -153,7 +169,7 @@ def _write_encoding(folder: Path, encoding: Any) -> str | None:
         write_json(folder / "texts.json", {"texts": encoding})
         return "texts"
     for item in fields(encoding):
-        np.save(folder / f"{item.name}.npy", getattr(encoding, item.name))
+        save_array(folder / f"{item.name}.npy", np.asarray(getattr(encoding, item.name)))
     return type(encoding).__name__
 
 

@@ -16,7 +16,7 @@ import faiss
 import numpy as np
 from numba import njit
 
-from sourcier.indexes.arrays import map_array
+from sourcier.indexes.arrays import map_array, save_array
 
 #: Rounds of k-means: more of them move the centroids hardly any more.
 _ROUNDS = 5
@@ -65,9 +65,9 @@ class Codec:
         return -(-self.centroids.shape[1] * self.bits // 8)
 
     def save(self, folder: Path) -> None:
-        np.save(folder / _CENTROIDS, self.centroids.astype(np.float16))
-        np.save(folder / _CUTOFFS, self.cutoffs)
-        np.save(folder / _LEVELS, self.levels)
+        save_array(folder / _CENTROIDS, self.centroids.astype(np.float16))
+        save_array(folder / _CUTOFFS, self.cutoffs)
+        save_array(folder / _LEVELS, self.levels)
 
     @classmethod
     def open(cls, folder: Path, *, unit: bool) -> Codec:

@@ -24,7 +24,7 @@ from numba import njit
 
 from sourcier.config import setting
 from sourcier.encodings import TokenVectors
-from sourcier.indexes.arrays import ArrayWriter, map_array, new_mapped_array
+from sourcier.indexes.arrays import ArrayWriter, map_array, new_mapped_array, save_array
 from sourcier.indexes.checks import as_float32
 from sourcier.indexes.kind import Chunks, Segment
 from sourcier.indexes.manifest import Written
@@ -239,10 +239,10 @@ def _write_lists(folder: Path, centroids: int) -> None:
     for start in range(0, len(own), 2**20):
         counts += np.bincount(own[start : start + 2**20], minlength=centroids)
     lists = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    np.save(folder / _LISTS, lists)
+    save_array(folder / _LISTS, lists)
     _place(own, lists[:-1].copy(), new_mapped_array(folder / _TOKENS, np.int32, (len(own),)))
     firsts = np.arange(0, len(own), searching.BLOCK)
-    np.save(folder / _BLOCKS, (np.searchsorted(offsets, firsts, side="right") - 1).astype(np.int32))
+    save_array(folder / _BLOCKS, (np.searchsorted(offsets, firsts, side="right") - 1).astype(np.int32))
 
 
 @njit(cache=True, nogil=True)
