@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sourcier.encodings import DenseVectors
 from sourcier.indexes import changes, create, extend, open_index
-from sourcier.indexes.documents import DocumentWriter, as_batch
+from sourcier.indexes.documents import DocumentStore, DocumentWriter, as_batch
 from sourcier.indexes.metadata import FILE, Metadata, joined, write_metadata
 from sourcier.indexes.where import WrongFilter, parse
 from sourcier.types import Document
@@ -30,7 +30,7 @@ def written(folder: Path, values: Sequence[dict[str, Any]], rows_of_a_batch: int
             writer.add(batch)
         writer.finish()
     write_metadata(folder, batches, batches)
-    return Metadata(folder)
+    return Metadata(folder / FILE if (folder / FILE).is_file() else None, DocumentStore(folder))
 
 
 def found(metadata: Metadata, where: str, count: int) -> list[int]:

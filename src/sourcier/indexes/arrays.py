@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from contextlib import closing
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+import pyarrow as pa
 
 from sourcier.indexes.disk import not_written, writing
 
@@ -84,6 +86,14 @@ def map_array(path: Path) -> np.ndarray:
     """The array in a `.npy` file, read-only and mapped: processes that read it share one copy."""
     # As a plain array over the map: slices of `np.memmap` itself cost several times as much.
     return np.asarray(np.load(path, mmap_mode="r"))
+
+
+def map_file(path: Path) -> pa.MemoryMappedFile:
+    """A file, read-only and mapped, for Arrow."""
+    try:
+        return pa.memory_map(str(path))
+    except FileNotFoundError as error:  # Arrow's own does not name the file
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
 
 
 def new_mapped_array(path: Path, dtype: type, shape: tuple[int, ...]) -> np.ndarray:

@@ -18,7 +18,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from sourcier.indexes.arrays import map_array, save_array
+from sourcier.indexes.arrays import map_array, map_file, save_array
 from sourcier.indexes.disk import writing
 from sourcier.types import DataError, Document
 
@@ -88,7 +88,7 @@ class DocumentStore:
 
     def __init__(self, folder: Path) -> None:
         self._starts = map_array(folder / _STARTS)
-        self._reader = pa.ipc.open_file(pa.memory_map(str(folder / FILE)))
+        self._reader = pa.ipc.open_file(map_file(folder / FILE))
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -105,6 +105,11 @@ class DocumentStore:
         for number, (start, stop) in enumerate(pairwise(self._starts.tolist())):
             batch = self._batch(number)
             yield batch if keep is None else batch.filter(pa.array(keep[start:stop]))
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """One of the columns of all rows, mapped."""
+        with self._lock:
+            return self._reader.read_all().column(name)
 
     def _batch(self, number: int) -> pa.RecordBatch:
         # Only the places of the columns are read here; the lock is there because a reader has one file position.

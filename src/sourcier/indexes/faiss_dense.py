@@ -10,6 +10,8 @@ Shapes: Q queries, N documents with content, D dimensions, K candidates of a que
 
 from __future__ import annotations
 
+import errno
+import os
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +26,7 @@ from sourcier.indexes.checks import as_float32, refuse_overflow
 from sourcier.indexes.dense import DenseSegment, largest_norm, norms, pair_scores
 from sourcier.indexes.disk import writing
 from sourcier.indexes.kind import Chunks
-from sourcier.indexes.manifest import Written
+from sourcier.indexes.manifest import DamagedIndex, Written
 from sourcier.indexes.ranking import Ranked, in_order, rounding
 from sourcier.ranges import check_ranges
 
@@ -59,7 +61,7 @@ class FaissSegment(DenseSegment):
     def __init__(self, folder: Path, written: Written) -> None:
         self.index: faiss.Index | None = None
         if written.settings["form"] == "faiss":
-            self.index = faiss.read_index(str(folder / _FILE), faiss.IO_FLAG_MMAP_IFC)
+            self.index = _mapped_index(folder / _FILE)
         super().__init__(folder, written)
 
     def best(self, queries: np.ndarray, depth: int, allowed: np.ndarray | None, search: Any) -> Ranked:
@@ -216,6 +218,18 @@ class IvfPqSegment(FaissSegment):
     def _parameters(self, search: IvfPqSearch, count: int) -> faiss.SearchParametersIVF:
         assert self.index is not None
         return faiss.SearchParametersIVF(nprobe=min(search.probes, self.index.nlist))
+
+
+def _mapped_index(path: Path) -> faiss.Index:
+    """The index in a file, mapped."""
+    try:
+        return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+    except RuntimeError as error:
+        if not path.exists():  # its version was collected, and there is one after it
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
+        raise DamagedIndex(
+            f"{path}: cannot be read by faiss: restore the file, or build the index again"
+        ) from error
 
 
 def _divisor(number: int, wanted: int) -> int:

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from sourcier.indexes.arrays import ArrayWriter, map_array, save_array
+from sourcier.indexes.arrays import ArrayWriter, map_array, map_file, save_array
 from sourcier.indexes.disk import writing
 from sourcier.types import DataError
 
@@ -121,7 +121,7 @@ class IdTable:
         self._count = len(offsets) - 1
         # A file without a byte (an index without documents) cannot be mapped.
         size = int(offsets[-1])
-        texts = pa.memory_map(str(folder / _BYTES)).read_buffer(size) if size else pa.py_buffer(b"")
+        texts = map_file(folder / _BYTES).read_buffer(size) if size else pa.py_buffer(b"")
         self._ids = pa.LargeStringArray.from_buffers(self._count, pa.py_buffer(offsets), texts)
         self._offsets, self._texts = offsets, memoryview(texts)
         self._hashes = map_array(folder / _HASHES)

@@ -19,6 +19,7 @@ from sourcier.indexes.documents import FILE, DocumentStore
 from sourcier.indexes.ids import IdTable
 from sourcier.indexes.kind import Segment
 from sourcier.indexes.manifest import SegmentRecord
+from sourcier.indexes.metadata import FILE as METADATA_FILE
 from sourcier.indexes.metadata import Metadata, Types, joined
 from sourcier.indexes.passages import FILE as PASSAGES_FILE
 from sourcier.indexes.passages import Found, Passages, best_documents
@@ -135,14 +136,11 @@ class Part:
         self.record = record
         self.segment = kind(folder / KIND_FOLDER, record)
         self.ids = IdTable(folder)
-        self.documents = DocumentStore(folder) if (folder / FILE).is_file() else None
-        self.metadata = Metadata(folder)
+        self.documents = DocumentStore(folder) if version.file(record, FILE) else None
+        self.metadata = Metadata(version.file(record, METADATA_FILE), self.documents)
+        passages = version.file(record, PASSAGES_FILE)
         #: What of the documents was encoded; None where they are whole.
-        self.passages = (
-            Passages(map_array(folder / PASSAGES_FILE), record.documents)
-            if (folder / PASSAGES_FILE).is_file()
-            else None
-        )
+        self.passages = None if passages is None else Passages(map_array(passages), record.documents)
         self._rows = self.passages or _Rows(record.documents, map_array(folder / EMPTY_FILE))
         deleted = version.deleted(record)
         self.alive = None if deleted is None else ~deleted

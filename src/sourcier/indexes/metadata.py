@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from sourcier.indexes.arrays import map_file
 from sourcier.indexes.columns import passing
 from sourcier.indexes.disk import writing
-from sourcier.indexes.documents import FILE as DOCUMENTS
+from sourcier.indexes.documents import DocumentStore
 from sourcier.indexes.where import Where, fields
 
 FILE = "metadata.arrow"
@@ -58,16 +59,16 @@ def joined(types: Iterable[Types]) -> Types:
 
 
 class Metadata:
-    """The columns of a segment."""
+    """The columns of a segment: those in a file, where there is one, and those of its documents."""
 
-    def __init__(self, folder: Path) -> None:
-        self._table = _mapped(folder / FILE)
-        self._documents = folder / DOCUMENTS
+    def __init__(self, path: Path | None, documents: DocumentStore | None) -> None:
+        self._table = None if path is None else pa.ipc.open_file(map_file(path)).read_all()
+        self._documents = documents
 
     @property
     def types(self) -> Types:
         """The fields that a filter can ask for."""
-        own = _OWN if self._documents.is_file() else {}
+        own = _OWN if self._documents else {}
         table = (
             {}
             if self._table is None
@@ -85,13 +86,10 @@ class Metadata:
         return passing(where, columns, count)
 
     def _column(self, name: str) -> pa.ChunkedArray:
-        table = _mapped(self._documents) if name in _OWN else self._table
-        assert table is not None
-        return table.column(name)
-
-
-def _mapped(path: Path) -> pa.Table | None:
-    return pa.ipc.open_file(pa.memory_map(str(path))).read_all() if path.is_file() else None
+        if name in _OWN and self._documents:
+            return self._documents.column(name)
+        assert self._table is not None
+        return self._table.column(name)
 
 
 def _values(batch: pa.RecordBatch) -> list[dict[str, Any]]:

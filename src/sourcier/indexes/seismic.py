@@ -10,6 +10,7 @@ Shapes: Q queries, N documents with content.
 from __future__ import annotations
 
 import threading
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -21,7 +22,7 @@ from sourcier.config import setting
 from sourcier.encodings import TermVectors
 from sourcier.indexes.disk import not_written, writing
 from sourcier.indexes.kind import Chunks
-from sourcier.indexes.manifest import Written
+from sourcier.indexes.manifest import DamagedIndex, Written
 from sourcier.indexes.ranking import Ranked, in_order
 from sourcier.indexes.sparse import SparseSegment
 from sourcier.ranges import check_ranges
@@ -88,7 +89,11 @@ class SeismicSegment(SparseSegment):
 
     def __init__(self, folder: Path, written: Written) -> None:
         super().__init__(folder, written)
-        self._file = folder / _FILE
+        self._path = folder / _FILE
+        # Opened now, read at the first search: the version may have been removed by then.
+        self._file = self._path.open("rb") if written.counts["postings"] else None
+        if self._file is not None:
+            weakref.finalize(self, self._file.close)
         self._loading = threading.Lock()
         self._loaded: Any = None
 
@@ -96,7 +101,7 @@ class SeismicSegment(SparseSegment):
         self, queries: TermVectors, depth: int, allowed: np.ndarray | None, search: SeismicSearch
     ) -> Ranked:
         share = 1.0 if allowed is None else np.count_nonzero(allowed) / len(allowed)
-        if share < _FEW or not self._file.is_file():
+        if share < _FEW or self._file is None:
             return super().best(queries, depth, allowed, search)
         rows = np.full((len(queries), depth), -1, dtype=np.int64)
         scores = np.full((len(queries), depth), -np.inf, dtype=np.float32)
@@ -116,8 +121,18 @@ class SeismicSegment(SparseSegment):
         """What Seismic searches, read at the first search."""
         with self._loading:
             if self._loaded is None:
-                self._loaded = SeismicIndexRaw.load(str(self._file))
+                self._loaded = self._load()
             return self._loaded
+
+    def _load(self) -> Any:
+        assert self._file is not None
+        opened = Path(f"/dev/fd/{self._file.fileno()}")
+        try:
+            return SeismicIndexRaw.load(str(opened if opened.exists() else self._path))
+        except OSError as error:
+            raise DamagedIndex(
+                f"{self._path}: cannot be read by Seismic ({error}): open the index again, or restore the file"
+            ) from error
 
     def _candidates(self, query: TermVectors, count: int, search: SeismicSearch) -> Ranked:
         if not len(query.terms):

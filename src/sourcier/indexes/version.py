@@ -42,6 +42,12 @@ class Version:
     def segment_folder(self, segment: SegmentRecord) -> Path:
         return self.root / SEGMENTS / segment.name
 
+    def file(self, segment: SegmentRecord, name: str) -> Path | None:
+        """A file that some segments have, where this one does."""
+        # By the manifest: one that is being removed must not look like a segment without it.
+        known = f"{SEGMENTS}/{segment.name}/{name}" in self.manifest.files
+        return self.segment_folder(segment) / name if known else None
+
     def deleted(self, segment: SegmentRecord) -> np.ndarray | None:
         """Which rows of a segment are deleted; None where none is. [documents] bool"""
         if not segment.deleted:
@@ -56,9 +62,7 @@ class Version:
             try:
                 size = path.stat().st_size
             except FileNotFoundError as error:
-                raise DamagedIndex(
-                    f"{path}: this file of the index is missing: restore it, or build the index again"
-                ) from error
+                raise _missing(path) from error
             if size != record.bytes:
                 raise DamagedIndex(
                     f"{path}: has {size} bytes where the index has {record.bytes}: "
@@ -97,19 +101,24 @@ def reading(root: str | os.PathLike[str], open_parts: Callable[[Version], T]) ->
             )
             version.check_sizes()
             return open_parts(version)
-        except (DamagedIndex, FileNotFoundError):
-            if read_pointer(root / POINTER) == pointer:
-                raise
+        except (DamagedIndex, FileNotFoundError) as error:
+            if read_pointer(root / POINTER) != pointer:
+                continue
+            if isinstance(error, FileNotFoundError):
+                raise _missing(error.filename) from error
+            raise
 
 
 def no_index(root: Path) -> SourcierError:
     """What to tell of a folder without a pointer."""
     if any((root / VERSIONS).glob(f"*/{MANIFEST}")):
-        return DamagedIndex(
-            f"{root / POINTER}: this file of the index is missing: restore it, or build the index again"
-        )
+        return _missing(root / POINTER)
     mend = "a build did not finish: build it again" if (root / VERSIONS).is_dir() else "build one there first"
     return SourcierError(f"{root}: no index here: {mend}")
+
+
+def _missing(path: object) -> DamagedIndex:
+    return DamagedIndex(f"{path}: this file of the index is missing: restore it, or build the index again")
 
 
 def deleted_file(segment: str) -> str:

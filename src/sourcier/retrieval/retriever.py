@@ -146,8 +146,16 @@ class Retriever(Service):
         if self._encoder is None and self._model_folder is not None:
             with self._loading:
                 if self._encoder is None:
-                    self._encoder = _load(self._model_folder, self._device)
+                    self._encoder = self._load_kept(self._model_folder)
         return self._encoder
+
+    def _load_kept(self, folder: Path) -> Encoder:
+        """The model that is kept in the index."""
+        if not folder.is_dir():
+            raise SourcierError(
+                f"{folder}: the model of this version is gone, since another took its place: open the index again"
+            )
+        return _load(folder, self._device)
 
     def search(
         self,
