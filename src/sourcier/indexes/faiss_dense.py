@@ -25,6 +25,7 @@ from sourcier.indexes.arrays import map_array
 from sourcier.indexes.checks import as_float32, refuse_overflow
 from sourcier.indexes.dense import DenseSegment, largest_norm, norms, pair_scores
 from sourcier.indexes.disk import writing
+from sourcier.indexes.forks import survive_forks, threads
 from sourcier.indexes.kind import Chunks
 from sourcier.indexes.manifest import DamagedIndex, Written
 from sourcier.indexes.ranking import Ranked, in_order, rounding
@@ -52,6 +53,7 @@ class FaissSegment(DenseSegment):
                 counts=written.counts,
                 settings={"form": "exact", **written.settings},
             )
+        survive_forks()
         index, dimensions, longest = cls._fill(folder, chunks, build)
         # Through a file of ours: faiss, given a path, loses the last bytes on a full disk without a word.
         with writing(folder / _FILE), (folder / _FILE).open("wb") as file:
@@ -59,6 +61,7 @@ class FaissSegment(DenseSegment):
         return Written(dimensions=dimensions, counts={}, settings={"form": "faiss", "largest_norm": longest})
 
     def __init__(self, folder: Path, written: Written) -> None:
+        survive_forks()
         self.index: faiss.Index | None = None
         if written.settings["form"] == "faiss":
             self.index = _mapped_index(folder / _FILE)
@@ -130,9 +133,9 @@ class HnswSegment(FaissSegment):
     @classmethod
     def _fill(cls, folder: Path, chunks: Chunks, build: HnswBuild) -> tuple[faiss.Index, int, float]:
         index, longest = None, 0.0
-        threads = faiss.omp_get_max_threads()
+        before = faiss.omp_get_max_threads()
         try:
-            faiss.omp_set_num_threads(build.threads)
+            faiss.omp_set_num_threads(threads(build.threads))
             for chunk in chunks:
                 vectors = as_float32(chunk.comparable)
                 if index is None:
@@ -143,7 +146,7 @@ class HnswSegment(FaissSegment):
                 index.add(vectors)
                 longest = max(longest, largest_norm(vectors))
         finally:
-            faiss.omp_set_num_threads(threads)
+            faiss.omp_set_num_threads(before)
         assert index is not None
         return index, index.d, longest
 

@@ -17,6 +17,7 @@ import numpy as np
 from numba import njit
 
 from sourcier.indexes.arrays import map_array, save_array
+from sourcier.indexes.forks import survive_forks
 
 #: Rounds of k-means: more of them move the centroids hardly any more.
 _ROUNDS = 5
@@ -86,6 +87,7 @@ def centroid_count(tokens: int) -> int:
 
 def train(sample: np.ndarray, centroids: int, bits: int) -> Codec:
     """A codec for tokens like those of the sample [S, D], S >= centroids; the same for the same sample."""
+    survive_forks()
     kmeans = faiss.Kmeans(
         sample.shape[1],
         centroids,
