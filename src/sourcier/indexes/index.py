@@ -56,6 +56,12 @@ class Index:
         """The folder of the index."""
         return self._version.root
 
+    def check_model(self) -> None:
+        """Raise `DamagedIndex` where the model that is kept in the index is not as it was written."""
+        model = self._version.manifest.model
+        if model is not None and model.folder is not None:
+            self._version.check_contents(f"{model.folder}/")
+
     def __len__(self) -> int:
         """How many documents a search can find."""
         return self._count

@@ -13,6 +13,7 @@ import numpy as np
 from sourcier.indexes.arrays import map_array
 from sourcier.indexes.manifest import (
     DamagedIndex,
+    FileRecord,
     Manifest,
     SegmentRecord,
     read_manifest,
@@ -55,25 +56,31 @@ class Version:
         packed = map_array(self.folder / deleted_file(segment.name))
         return np.unpackbits(packed, count=segment.documents).astype(bool)
 
-    def check_sizes(self) -> None:
-        """Raise `DamagedIndex` for the first file that is missing or has another size than when it was committed."""
-        for name, record in self.manifest.files.items():
-            path = self.root / name
+    def check_sizes(self, folder: str = "") -> None:
+        """Raise `DamagedIndex` for the first file that is missing or has another size than when it was committed.
+
+        `folder`: look at those below it alone, like "models/".
+        """
+        for path, record in self._files(folder):
             try:
                 size = path.stat().st_size
             except FileNotFoundError as error:
-                raise _missing(path) from error
+                raise missing(path) from error
             if size != record.bytes:
                 raise DamagedIndex(
                     f"{path}: has {size} bytes where the index has {record.bytes}: "
                     "restore the file, or build the index again"
                 )
 
-    def check_contents(self) -> None:
-        """Read every file, and raise `DamagedIndex` for the first whose checksum differs."""
-        self.check_sizes()
-        for name, record in self.manifest.files.items():
-            path = self.root / name
+    def _files(self, folder: str) -> list[tuple[Path, FileRecord]]:
+        return [
+            (self.root / name, one) for name, one in self.manifest.files.items() if name.startswith(folder)
+        ]
+
+    def check_contents(self, folder: str = "") -> None:
+        """Read every file, and raise `DamagedIndex` for the first whose size or checksum differs."""
+        self.check_sizes(folder)
+        for path, record in self._files(folder):
             if sha256_of(path) != record.sha256:
                 raise DamagedIndex(
                     f"{path}: its contents changed: restore the file, or build the index again"
@@ -105,19 +112,19 @@ def reading(root: str | os.PathLike[str], open_parts: Callable[[Version], T]) ->
             if read_pointer(root / POINTER) != pointer:
                 continue
             if isinstance(error, FileNotFoundError):
-                raise _missing(error.filename) from error
+                raise missing(error.filename) from error
             raise
 
 
 def no_index(root: Path) -> SourcierError:
     """What to tell of a folder without a pointer."""
     if any((root / VERSIONS).glob(f"*/{MANIFEST}")):
-        return _missing(root / POINTER)
+        return missing(root / POINTER)
     mend = "a build did not finish: build it again" if (root / VERSIONS).is_dir() else "build one there first"
     return SourcierError(f"{root}: no index here: {mend}")
 
 
-def _missing(path: object) -> DamagedIndex:
+def missing(path: object) -> DamagedIndex:
     return DamagedIndex(f"{path}: this file of the index is missing: restore it, or build the index again")
 
 

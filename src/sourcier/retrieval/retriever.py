@@ -155,6 +155,8 @@ class Retriever(Service):
             raise SourcierError(
                 f"{folder}: the model of this version is gone, since another took its place: open the index again"
             )
+        # A model whose weights or words changed finds other documents without a word.
+        self.index.check_model()
         return _load(folder, self._device)
 
     def search(
