@@ -107,6 +107,21 @@ def test_dropped_rows_are_told(caplog: pytest.LogCaptureFixture) -> None:
     assert "leaves out 5 of 5 rows" in caplog.text
 
 
+def test_batches_of_fewer_rows_than_the_least_are_left_out() -> None:
+    sampler = BatchSampler(_pairs(9), 4, least=2)
+    assert [len(batch) for batch in sampler] == [4, 4]
+    assert sampler.dropped == 1
+
+
+def test_the_least_is_of_all_ranks_together() -> None:
+    assert [len(batch) for batch in _global(_pairs(10), 4, world=2, least=2)] == [4, 4, 2]
+
+
+def test_rows_that_the_loss_cannot_use_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    assert len(BatchSampler(_pairs(9), 4, least=2)) == 2
+    assert "leaves out 1 of 9 rows: their batches would hold fewer than 2 (what the loss" in caplog.text
+
+
 def test_negative_of_one_that_is_relevant_to_the_other_keeps_them_apart() -> None:
     rows = [Example("q1", "p1", ("p2",)), Example("q2", "p2", ("n",)), Example("q3", "p3", ("n",))]
     batches = _global(Examples(rows), 3)

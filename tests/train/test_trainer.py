@@ -248,6 +248,39 @@ def test_a_setting_out_of_range_is_named(setting: str, value: float) -> None:
         Trainer.Config(output="run", **{setting: value})
 
 
+@pytest.mark.parametrize(
+    ("loss", "negatives", "mend"),
+    [
+        ("contrastive", 0, "set batch_size=2 or more, or negatives=1 or more"),
+        ("symmetric", 0, "set batch_size=2 or more"),
+        ("symmetric", 1, "set batch_size=2 or more"),
+    ],
+)
+def test_a_row_that_has_nothing_to_be_compared_with_is_refused(loss: Any, negatives: int, mend: str) -> None:
+    step = TrainingStep.Config(loss=loss)
+    with pytest.raises(SourcierError, match=f"batch_size=1: loss={loss} compares .* batch: {mend}$"):
+        Trainer.Config(output="run", batch_size=1, negatives=negatives, step=step)
+
+
+@pytest.mark.parametrize("loss", ["contrastive", "pairwise"])
+def test_a_row_with_negatives_is_a_batch(loss: Any, tmp_path: Path) -> None:
+    step = TrainingStep.Config(loss=loss)
+    train(tmp_path, Table(), negatives=1, batch_size=1, epochs=1, step=step)
+    assert all(line["loss"] > 0 for line in lines(tmp_path))
+
+
+def test_a_last_batch_of_one_row_is_left_out(tmp_path: Path) -> None:
+    """Eight rows by three: 3, 3 and 2; by seven: 7, and one that is left alone."""
+    assert train(tmp_path / "threes", batch_size=3).steps == 3
+    assert train(tmp_path / "sevens", batch_size=7).steps == 1
+
+
+def test_a_single_example_has_nothing_to_be_compared_with(tmp_path: Path) -> None:
+    config = Trainer.Config(output=str(tmp_path), progress=False)
+    with pytest.raises(SourcierError, match=r"1 examples, .* no batch has 2 rows, .*: add examples"):
+        config.build(Table(), letters(1))
+
+
 @pytest.mark.parametrize("loss", ["pairwise", "kl", "margin_mse"])
 def test_a_loss_of_own_negatives_needs_some(loss: Any) -> None:
     with pytest.raises(SourcierError, match=f"negatives=0: loss={loss}"):

@@ -71,7 +71,7 @@ def test_both_processes_come_to_the_end_where_most_rows_share_a_positive(ranks: 
 
 
 def test_both_processes_refuse_rows_that_cannot_be_shared_out(ranks: Path) -> None:
-    assert all("no batch has a row for each process" in rank["alone"] for rank in told(ranks))
+    assert all("no batch has 2 rows" in rank["alone"] for rank in told(ranks))
 
 
 def test_both_processes_refuse_to_train_with_other_settings_each(ranks: Path) -> None:

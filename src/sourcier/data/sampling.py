@@ -6,7 +6,8 @@ positive or negative of one is known to be relevant to the other's query.
 The plan of an epoch depends on the seed and the epoch alone, so that every rank makes the same one and takes its
 slice. Rows that cannot share a batch come late in batches that stay smaller; what is done with those is declared:
 
-- by default they are kept, unless they have fewer rows than there are ranks, since each rank must take part in a step;
+- by default they are kept, unless they have fewer rows than there are ranks, since each rank must take part in a step,
+  or than `least`: a row that is compared with the others of its batch alone would learn nothing in a batch of one;
 - with `drop_last` every batch that is not full is dropped.
 
 Dropped rows are counted in `dropped`, and differ from epoch to epoch.
@@ -58,6 +59,7 @@ class BatchSampler:
 
     `batch_size` counts the rows of all ranks together; a batch is sliced over the ranks as evenly as can be.
     `bucket` is how many batches are sorted by length together: more of them means less padding and less mixing.
+    `least` is the fewest rows that a batch may have; smaller ones are left out.
     `lengths` may give the length of each row; else it is the characters of its longest text.
     The number of batches may differ a little from epoch to epoch where rows exclude each other.
     """
@@ -72,6 +74,7 @@ class BatchSampler:
         world: int = 1,
         bucket: int = 50,
         drop_last: bool = False,
+        least: int = 1,
         lengths: Sequence[int] | np.ndarray | None = None,
     ) -> None:
         if batch_size < world:
@@ -93,6 +96,7 @@ class BatchSampler:
         self.world = world
         self.bucket = bucket
         self.drop_last = drop_last
+        self.least = max(least, world)
         self.epoch = 0
         self._lengths = _characters(examples) if lengths is None else np.asarray(lengths)
         self._ties = _find_ties(examples)
@@ -125,8 +129,9 @@ class BatchSampler:
             self._plan = self._make_plan()
             if self._plan.dropped and not self.drop_last:
                 logger.warning(
-                    "epoch %d leaves out %d of %d rows: their batches would hold fewer rows than the %d processes",
-                    self.epoch, self._plan.dropped, self._plan.dropped + len(self._plan.rows), self.world,
+                    "epoch %d leaves out %d of %d rows: their batches would hold fewer than %d (%s)",
+                    self.epoch, self._plan.dropped, self._plan.dropped + len(self._plan.rows), self.least,
+                    "as many as processes" if self.least == self.world else "what the loss compares",
                 )  # fmt: skip
         return self._plan
 
@@ -135,7 +140,7 @@ class BatchSampler:
         order = self._order(self.examples.draw(self.epoch), random)
         batch_of = _pack(order, self._ties, self.batch_size)
         sizes = np.bincount(batch_of)
-        kept = sizes >= (self.batch_size if self.drop_last else self.world)
+        kept = sizes >= (self.batch_size if self.drop_last else self.least)
         # Full batches in any order, then the smaller ones; a batch is mixed, so that no rank gets its long rows.
         sequence = np.lexsort((random.random(len(sizes)), sizes < self.batch_size, ~kept))
         place = np.argsort(sequence)

@@ -81,6 +81,12 @@ class Settings:
             raise SourcierError(
                 f"negatives=0: loss={self.step.loss} compares the positive with them: set 1 or more"
             )
+        if self.batch_size < (least := self.step.least_rows(self.negatives)):
+            negatives = ", or negatives=1 or more" if self.step.loss == "contrastive" else ""
+            raise SourcierError(
+                f"batch_size={self.batch_size}: loss={self.step.loss} compares each row with the others of its batch: "
+                f"set batch_size={least} or more{negatives}"
+            )
         if self.lora_rank is not None and self.freeze_but_last is not None:
             raise SourcierError(
                 "lora_rank freezes the whole backbone: leave out freeze_but_last, or lora_rank"

@@ -182,6 +182,11 @@ class TrainingStep(nn.Module):
             """Whether the loss compares a row's own documents alone, so that batches can be accumulated."""
             return self.loss not in ("contrastive", "symmetric")
 
+        def least_rows(self, negatives: int) -> int:
+            """Rows that a global batch needs: a text that is compared with itself alone has a loss of 0."""
+            in_batch = self.loss == "symmetric" or (self.loss == "contrastive" and not negatives)
+            return 2 if in_batch else 1
+
         def build(self, model: SearchModel) -> TrainingStep:
             return TrainingStep(self, model)
 

@@ -282,10 +282,14 @@ class Trainer:
             seed=config.seed,
             rank=accelerator.process_index,
             world=accelerator.num_processes,
+            least=config.step.least_rows(config.negatives),
         )
         if len(sampler) == 0:
-            found = f"{len(self.examples)} examples, {accelerator.num_processes} processes"
-            raise SourcierError(f"{found}: no batch has a row for each process: add examples")
+            found = f"{len(self.examples)} examples, {accelerator.num_processes} processes, loss={config.step.loss}"
+            raise SourcierError(
+                f"{found}: no batch has {sampler.least} rows, since rows of one query or positive never share one: "
+                "add examples"
+            )
         return sampler
 
     def _check_alike(self) -> SameExamples:
