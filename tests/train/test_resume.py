@@ -42,6 +42,8 @@ class Killed(BaseException):
 class Terms(Table):
     """Letters as weights of terms, some of them dropped; notes what it was given and what it gave."""
 
+    weighs_terms = True
+
     def __init__(self) -> None:
         super().__init__()
         self.noted: list[tuple[list[int], Tensor]] = []
@@ -66,9 +68,10 @@ def new_trainer(output: Path, examples: Examples | None = None, **settings: Any)
     return Trainer.Config(output=str(output), **given | settings).build(Terms(), examples or letters(10))
 
 
-def with_dev(output: Path) -> Trainer:
+def with_dev(output: Path, **settings: Any) -> Trainer:
     """For evaluations that `script_dev` tells what to find."""
-    return Trainer(new_trainer(output).config, Terms(), letters(10), dev=SimpleNamespace())  # type: ignore[arg-type]
+    config = replace(new_trainer(output).config, **settings)
+    return Trainer(config, Terms(), letters(10), dev=SimpleNamespace())  # type: ignore[arg-type]
 
 
 def script_dev(monkeypatch: pytest.MonkeyPatch, found: dict[int, float], part: Part = NOTHING) -> None:
@@ -230,13 +233,14 @@ def test_the_model_of_the_best_evaluation_outlives_a_stop(
 def test_patience_that_had_run_out_is_not_given_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer = new_trainer(tmp_path, patience=2)
+    script_dev(monkeypatch, {})
+    trainer = with_dev(tmp_path, patience=2)
     trainer._standing = Standing(0.5, 0, 2)
     monkeypatch.setattr(trainer, "_evaluate", lambda step, model: Standing(0.5, 0, 2))
     monkeypatch.setattr(trainer, "_summarise", _killed)
     with pytest.raises(Killed):
         trainer.run()
-    result = new_trainer(tmp_path, patience=2).run(resume=True)
+    result = with_dev(tmp_path, patience=2).run(resume=True)
     assert (result.steps, result.stopped_early) == (0, True)
 
 

@@ -210,10 +210,10 @@ def test_what_was_trained_before_is_not_written_over(tmp_path: Path) -> None:
 
 def test_the_settings_of_a_run_can_be_read_back(tmp_path: Path) -> None:
     step = TrainingStep.Config(temperature=0.5)
-    train(tmp_path, steps=2, eval_documents=None, step=step)
+    train(tmp_path, steps=2, eval_every=1, step=step)
     path = tmp_path / "config.yaml"
     config = from_dict(Trainer.Config, read_yaml(path)["train"], where=str(path))
-    assert (config.steps, config.eval_documents, config.step) == (2, None, step)
+    assert (config.steps, config.eval_every, config.step) == (2, 1, step)
 
 
 def test_tensorboard_gets_its_events(tmp_path: Path) -> None:

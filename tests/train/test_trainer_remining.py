@@ -120,10 +120,17 @@ def test_what_a_mining_needs_is_tried_before_the_first_step(
     folder: Path, tmp_path: Path, named: dict[str, str], message: str
 ) -> None:
     remine = Remining.Config(**{"every": 4, "corpus": str(folder / "docs"), **named})  # type: ignore[arg-type]
+    step = TrainingStep.Config(loss="kl" if remine.teacher else "contrastive")
     config = Trainer.Config(
-        output=str(tmp_path / "run"), batch_size=4, negatives=2, progress=False, remine=remine
+        output=str(tmp_path / "run"),
+        steps=12,
+        batch_size=4,
+        negatives=2,
+        progress=False,
+        step=step,
+        remine=remine,
     )
-    examples = Examples([Example(text.split()[0], text, OLD) for text in TEXTS[:8]])
+    examples = Examples([Example(text.split()[0], text, OLD, (1.0, 0.0, 0.0)) for text in TEXTS[:8]])
     with pytest.raises(SourcierError, match=message):
         config.build(Dense.from_base(folder / "base"), examples).run()
     assert not (tmp_path / "run").exists()

@@ -19,6 +19,7 @@ NOTHING = Part(documents=[], queries={}, qrels={}, corpus_size=0)
 
 class Table(nn.Module):
     family = "dense"
+    weighs_terms = False
     default_temperature = 1.0
     config = EncoderConfig()
 

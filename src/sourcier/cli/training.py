@@ -156,6 +156,7 @@ def read_record(settings: Any) -> RunRecord:
     from sourcier.models.checkpoints import FAMILIES
     from sourcier.train.record import RunRecord
     from sourcier.train.remining import Remining
+    from sourcier.train.settings import check_effects
     from sourcier.train.step import TrainingStep
     from sourcier.train.trainer import Trainer
 
@@ -184,7 +185,7 @@ def read_record(settings: Any) -> RunRecord:
     }
     model = {**file.model, **_given(settings, model_class)}
     from_dict(model_class, model, where=f"{where}: model")
-    from_dict(Trainer.Config, train, where=f"{where}: train")
+    check_effects(from_dict(Trainer.Config, train, where=f"{where}: train"))
     return replace(record, base=_base(str(record.base)), model=model, train=train)
 
 

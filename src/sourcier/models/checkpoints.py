@@ -25,6 +25,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from sourcier.config import from_dict, to_dict, unknown, write_json
+from sourcier.effects import refuse_idle
 from sourcier.models import foreign
 from sourcier.models.colbert import ColBERT
 from sourcier.models.dense import Dense
@@ -95,6 +96,7 @@ def build(
     if found is not None and found.family == cls.family:
         return adopt(cls, found.read(), settings, dtype)
     config = from_dict(cls.Config, settings, where=f"settings of {cls.family}")
+    refuse_idle(config, cls.Config.idle, config)  # settings of a folder are not asked: nobody chose them now
     tokenizer = load_tokenizer(str(base))
     return cls(cls.backbone_class.load(str(base), dtype=dtype), tokenizer, config)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from sourcier.config import setting
+from sourcier.effects import Idle
 from sourcier.models.backbone import Backbone
 from sourcier.models.encoder import EncoderConfig, SearchModel, text_mask
 from sourcier.models.projection import Layer, check_layers, projection
@@ -39,6 +40,14 @@ class ColBERT(SearchModel):
         attend_to_expansion: bool = setting(False, "other tokens see the mask tokens of the expansion")
         skip_punctuation: bool = setting(True, "punctuation of documents takes no part in scoring")
         skip_tokens: tuple[str, ...] = setting((), "more tokens of documents that take no part in scoring")
+
+        idle: ClassVar[tuple[Idle[Any], ...]] = (
+            Idle(
+                ["attend_to_expansion"],
+                lambda it: it.query_expansion == 0,
+                "query_expansion=0 leaves nothing to see: leave out one of them",
+            ),
+        )
 
         def __post_init__(self) -> None:
             super().__post_init__()

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from sourcier.config import setting
+from sourcier.effects import Idle
 from sourcier.models.backbone import Backbone
 from sourcier.models.encoder import EncoderConfig, SearchModel, text_mask
 from sourcier.models.projection import Layer, check_layers, projection
@@ -42,6 +43,19 @@ class Dense(SearchModel):
         similarity: Literal["cosine", "dot"] = setting("cosine", "what scores are")
         normalize: bool = setting(
             True, "vectors of a cosine model have length 1; no: only its scores are cosines"
+        )
+
+        idle: ClassVar[tuple[Idle[Any], ...]] = (
+            Idle(
+                ["normalize"],
+                lambda it: it.similarity == "dot",
+                "similarity=dot takes vectors as they are: leave it out, or similarity",
+            ),
+            Idle(
+                ["pool_prompt"],
+                lambda it: not it.query_prompt and not it.document_prompt,
+                "there is no prompt: give query_prompt or document_prompt, or leave it out",
+            ),
         )
 
         def __post_init__(self) -> None:

@@ -24,6 +24,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedTokenizerBase
 
 from sourcier.config import setting, to_dict, unknown
+from sourcier.effects import Idle
 from sourcier.encodings import Encoding
 from sourcier.models.backbone import Backbone
 from sourcier.models.representations import Representation
@@ -49,6 +50,9 @@ class EncoderConfig:
     query_length: int = setting(64, "longest query in tokens, with special ones", at_least=1)
     document_length: int = setting(256, "longest document in tokens, with special ones", at_least=1)
 
+    #: Settings of the family that do nothing beside others of it.
+    idle: ClassVar[tuple[Idle[Any], ...]] = ()
+
     def __post_init__(self) -> None:
         check_ranges(self)
 
@@ -59,6 +63,8 @@ class SearchModel(nn.Module, ABC):
     family: ClassVar[str]
     Config: ClassVar[type[EncoderConfig]]
     backbone_class: ClassVar[type[Backbone]] = Backbone
+    #: Whether its representations have activations, which FLOPS and L1 read.
+    weighs_terms: ClassVar[bool] = False
 
     config: Any  # the family's Config
     backbone: Any  # a `backbone_class`

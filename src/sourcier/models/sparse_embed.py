@@ -39,6 +39,7 @@ class SparseEmbed(SearchModel):
 
     family: ClassVar[str] = "sparse_embed"
     backbone_class: ClassVar[type[Backbone]] = MaskedLanguageBackbone
+    weighs_terms: ClassVar[bool] = True
 
     def __init__(self, backbone: Backbone, tokenizer: PreTrainedTokenizerBase, config: Config) -> None:
         super().__init__(backbone, tokenizer, config)

@@ -50,6 +50,7 @@ class Splade(SearchModel):
 
     family: ClassVar[str] = "splade"
     backbone_class: ClassVar[type[Backbone]] = MaskedLanguageBackbone
+    weighs_terms: ClassVar[bool] = True
 
     def __init__(self, backbone: Backbone, tokenizer: PreTrainedTokenizerBase, config: Config) -> None:
         super().__init__(backbone, tokenizer, config)

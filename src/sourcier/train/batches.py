@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -14,6 +15,8 @@ from sourcier.data.examples import Example, Examples
 from sourcier.data.sampling import BatchSampler
 from sourcier.train.step import Batch, Collator
 from sourcier.types import DataError
+
+logger = logging.getLogger(__name__)
 
 
 class NumberedBatch(NamedTuple):
@@ -93,6 +96,15 @@ def check_examples(examples: Examples, *, negatives: int, scores: bool) -> None:
                 f"{examples.name}: row {row} (query {example.query!r}) has no scores of a teacher, which the loss "
                 'learns from: give "scores" with each row, or choose another loss'
             )
+
+
+def warn_of_unread_scores(examples: Examples, *, loss: str, read: bool) -> None:
+    """Tells of a teacher's scores that the loss does not read: they were costly, and may be forgotten."""
+    if not read and any(example.scores is not None for example in examples):
+        logger.warning(
+            "%s: has scores of a teacher, which loss=%s does not read: loss=kl and loss=margin_mse learn from them",
+            examples.name, loss,
+        )  # fmt: skip
 
 
 class SameExamples:

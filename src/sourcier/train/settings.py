@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from sourcier.config import setting
+from sourcier.effects import Idle, refuse_idle
+from sourcier.models.encoder import SearchModel
 from sourcier.ranges import check_ranges
 from sourcier.train.processes import Precision
 from sourcier.train.remining import Remining
@@ -15,6 +17,75 @@ from sourcier.types import SourcierError
 _SEEDS = 2**31
 #: Two years: far beyond what anyone waits, and within what timers can count.
 _MINUTES = 2**20
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What decides whether a setting does anything; None is what is not known yet."""
+
+    settings: Settings
+    model: SearchModel | None = None
+    has_dev: bool | None = None
+
+    @property
+    def knows_no_terms(self) -> bool:
+        return self.model is not None and not self.model.weighs_terms
+
+    @property
+    def looks_queries_up(self) -> bool:
+        return self.model is not None and getattr(self.model.config, "document_only", False)
+
+
+#: What does nothing, when and why. `epochs` is not in it: `steps` counts before it, as its help says.
+_IDLE: tuple[Idle[Situation], ...] = (
+    Idle(
+        ["lora_alpha", "lora_targets"],
+        lambda it: it.settings.lora_rank is None,
+        "there are no adapters: give lora_rank, or leave it out",
+    ),
+    Idle(
+        ["metric", "patience", "eval_queries", "eval_documents"],
+        lambda it: it.has_dev is False,
+        "there is no dev to evaluate on: name one, or leave it out",
+    ),
+    Idle(
+        ["step.teacher_temperature"],
+        lambda it: not it.settings.step.needs_scores,
+        "the loss reads no teacher's scores: choose loss=kl or loss=margin_mse, or leave it out",
+    ),
+    Idle(
+        ["step.flops_query", "step.flops_document", "step.l1_query", "step.l1_document"],
+        lambda it: it.knows_no_terms,
+        "a model of this family has no terms: leave it out",
+    ),
+    Idle(
+        ["step.flops_query", "step.l1_query"],
+        lambda it: it.looks_queries_up,
+        "queries are not encoded: leave it out, or document_only",
+    ),
+    Idle(
+        ["step.sparsity_warmup"],
+        lambda it: not it.settings.step.penalised,
+        "there is no FLOPS or L1 weight that could grow: give one, or leave it out",
+    ),
+    Idle(
+        [f"remine.{item.name}" for item in fields(Remining.Config) if item.name != "every"],
+        lambda it: it.settings.remine.every is None,
+        "nothing is mined anew: give remine.every, or leave it out",
+    ),
+    Idle(
+        ["remine.teacher"],
+        lambda it: not it.settings.step.needs_scores,
+        "the loss reads no teacher's scores: choose loss=kl or loss=margin_mse, or leave it out",
+    ),
+)
+
+
+def check_effects(
+    settings: Settings, model: SearchModel | None = None, *, has_dev: bool | None = None
+) -> None:
+    """Refuses a setting that was changed and would change nothing; None is what is not known yet."""
+    refuse_idle(settings, _IDLE, Situation(settings, model, has_dev))
 
 
 @dataclass(kw_only=True)

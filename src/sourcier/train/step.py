@@ -178,6 +178,11 @@ class TrainingStep(nn.Module):
             return self.loss in DISTILLATION
 
         @property
+        def penalised(self) -> bool:
+            """Whether terms are kept few."""
+            return any((self.flops_query, self.flops_document, self.l1_query, self.l1_document))
+
+        @property
         def needs_negatives(self) -> bool:
             """Whether the loss compares a row's own documents alone, so that batches can be accumulated."""
             return self.loss not in ("contrastive", "symmetric")

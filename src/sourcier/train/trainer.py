@@ -25,7 +25,7 @@ from sourcier.data.examples import Examples
 from sourcier.data.sampling import BatchSampler
 from sourcier.models.encoder import SearchModel
 from sourcier.train import adapters
-from sourcier.train.batches import BatchStream, SameExamples, check_examples
+from sourcier.train.batches import BatchStream, SameExamples, check_examples, warn_of_unread_scores
 from sourcier.train.checkpoint import RunFolder
 from sourcier.train.health import HealthRule
 from sourcier.train.processes import on_main, prepare, start, together
@@ -33,7 +33,7 @@ from sourcier.train.record import Origin, RunRecord, check_alike
 from sourcier.train.remining import Remining
 from sourcier.train.report import Averages, Report, is_logged
 from sourcier.train.schedule import LinearSchedule, adamw, set_learning_rate
-from sourcier.train.settings import Settings
+from sourcier.train.settings import Settings, check_effects
 from sourcier.train.sharding import PlainModel, shards
 from sourcier.train.standing import LossGuard, Standing, TrainingResult
 from sourcier.train.state import RunState, Snapshot, Stateful
@@ -70,6 +70,7 @@ class Trainer:
         dev: Collection | None = None,
         origin: Origin | None = None,
     ) -> None:
+        check_effects(config, model, has_dev=dev is not None)
         self.config = config
         self.examples = examples
         self.dev = dev
@@ -82,6 +83,8 @@ class Trainer:
             sharded=config.sharded,
         )
         check_examples(examples, negatives=config.negatives, scores=config.step.needs_scores)
+        if self.accelerator.is_main_process:
+            warn_of_unread_scores(examples, loss=config.step.loss, read=config.step.needs_scores)
         self._sampler = self._make_sampler()
         batches = config.epochs * len(self._sampler)
         self.steps = config.steps or max(1, math.ceil(batches / config.accumulation))
