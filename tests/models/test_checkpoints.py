@@ -196,6 +196,16 @@ def test_a_folder_with_other_files_is_left_alone(build, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_a_weight_that_is_not_finite_is_named_and_nothing_written(build, tmp_path, value):
+    model = build("colbert")
+    with torch.no_grad():
+        model.projection.weight[1, 2] = value
+    with pytest.raises(SourcierError, match=r"model: weight 'projection.weight' is not finite"):
+        model.save_pretrained(tmp_path / "model")
+    assert list(tmp_path.glob("*model*")) == []
+
+
 def test_a_save_that_fails_leaves_the_earlier_model(build, tmp_path, monkeypatch):
     model = build("dense")
     model.save_pretrained(tmp_path / "model")

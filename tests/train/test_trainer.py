@@ -193,13 +193,70 @@ def test_a_run_evaluates_before_it_begins_and_four_times(tmp_path: Path, scripte
     assert [line["step"] for line in lines(tmp_path) if "dev/nDCG@10" in line] == [0, 3, 6, 9, 10]
 
 
+class FailsLater(Table):
+    """From one forward on, of which a step has two, what it computes is no number."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__()
+        self.left = first - 1
+
+    def forward(self, features: dict[str, torch.Tensor], side: str) -> Any:
+        self.left -= 1
+        with torch.no_grad():
+            self.rows[13] = math.nan if self.left < 0 else self.rows[13]
+        return super().forward(features, side)
+
+
+class FallsApart(Table):
+    """After so many steps the gradient is infinite, though the loss is not."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.steps = steps
+        self.rows.register_hook(self.gradient)
+
+    def gradient(self, gradient: torch.Tensor) -> torch.Tensor:
+        self.steps -= 1
+        return gradient if self.steps >= 0 else gradient * math.inf
+
+
 def test_a_loss_that_is_no_number_names_step_and_rows(tmp_path: Path) -> None:
     """The letter `n` answers the query in row 0 alone."""
+    said = (
+        r"loss is nan at step 3 \(rows 0, .*\); .*state holds the finite state of step 2: lower learning_rate"
+    )
+    with pytest.raises(SourcierError, match=said):
+        train(tmp_path, FailsLater(5), steps=5, batch_size=8, save_every=1)
+
+
+def test_a_model_that_fell_apart_is_not_saved(tmp_path: Path) -> None:
+    said = (
+        r"weight 'rows' is not finite after step 3, which is not saved; .* the finite state of step 2: lower"
+    )
+    with pytest.raises(SourcierError, match=said):
+        train(tmp_path, FallsApart(2), steps=3, eval_every=1, log_every=1)
+    assert weights(tmp_path / "best").isfinite().all()
+    assert weights(tmp_path / "last").isfinite().all()
+    assert (tmp_path / "state" / "CURRENT").read_text().strip() == "step-000000002"
+
+
+def test_from_the_last_finite_state_a_run_can_go_on(tmp_path: Path) -> None:
+    with pytest.raises(SourcierError, match="after step 3"):
+        train(tmp_path, FallsApart(2), steps=3, eval_every=1)
+    given = {"steps": 3, "eval_every": 1, "batch_size": 4, "learning_rate": 0.05, "progress": False}
+    Trainer.Config(output=str(tmp_path), **given).build(Table(), letters()).run(resume=True)
+    assert weights(tmp_path / "last").isfinite().all()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_model_that_comes_with_a_weight_that_is_none_is_refused(tmp_path: Path, value: float) -> None:
     model = Table()
     with torch.no_grad():
-        model.rows[13] = math.nan
-    with pytest.raises(SourcierError, match=r"loss is nan at step 1 \(rows (.*\b0\b.*)\)"):
-        train(tmp_path, model, steps=5, batch_size=8)
+        model.rows[13, 0] = value
+    with pytest.raises(
+        SourcierError, match="weight 'rows' is not finite before the first step: choose another"
+    ):
+        train(tmp_path, model, steps=5)
 
 
 def test_what_was_trained_before_is_not_written_over(tmp_path: Path) -> None:

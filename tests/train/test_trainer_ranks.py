@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -99,6 +100,19 @@ def test_a_process_that_fails_takes_the_others_with_it(tmp_path: Path) -> None:
     assert finished.returncode != 0
     assert "rank 1 has had enough" in finished.stderr
     assert time.monotonic() - started < 90
+
+
+def test_a_loss_that_is_no_number_stops_both_processes_at_its_step(tmp_path: Path) -> None:
+    """The rows are those of both: 4 and 3 or 4 of the two batches of a step."""
+    finished = launch("nan", tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    said = sorted((json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1)), key=len)
+    assert said[1].endswith(f"stopped: {said[0]}")
+    found = re.match(
+        r"the loss is nan at step 2 \(rows ([0-9, ]+) of the examples\); .* step 0: lower", said[0]
+    )
+    assert found is not None
+    assert len(found[1].split(", ")) in (7, 8)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 torchrun --nproc_per_node N trainer_worker.py agree FOLDER    trains, stops early, and is refused a folder
 torchrun --nproc_per_node N trainer_worker.py fail FOLDER     rank 1 fails in the middle of a run
+torchrun --nproc_per_node N trainer_worker.py nan FOLDER      what rank 1 computes is no number in the second step
 torchrun --nproc_per_node N trainer_worker.py parts FOLDER    trains adapters, and the last layer, of a tiny BERT
 torchrun --nproc_per_node N trainer_worker.py command FOLDER WHERE ARGUMENTS…
                                                               `sourcier ARGUMENTS`, failing on rank 1 in its third
@@ -11,6 +12,7 @@ torchrun --nproc_per_node N trainer_worker.py command FOLDER WHERE ARGUMENTS…
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -73,6 +75,19 @@ class FailsOnRankOne(Table):
         if os.environ["RANK"] == "1":
             raise RuntimeError("rank 1 has had enough")
         return super().forward(features, side)
+
+
+class NoNumberOnRankOne(Table):
+    """From the second step on: one has two batches, each with queries and documents."""
+
+    calls = 0
+
+    def forward(self, features: dict[str, torch.Tensor], side: str) -> Any:
+        self.calls += 1
+        found = super().forward(features, side)
+        if os.environ["RANK"] == "1" and self.calls > 4:
+            found.vectors.data.fill_(math.nan)
+        return found
 
 
 def crowd(output: Path, *, rows: int, sharing: int) -> TrainingResult:
@@ -154,6 +169,9 @@ if __name__ == "__main__":
     task, target = sys.argv[1], Path(sys.argv[2])
     if task == "fail":
         train(target / "fail", model=FailsOnRankOne())
+    elif task == "nan":
+        said = refused(target / "run", model=NoNumberOnRankOne(), batch_size=4, steps=6)
+        (target / f"rank{os.environ['RANK']}.json").write_text(json.dumps(said))
     elif task == "parts":
         parts(target)
     elif task == "command":

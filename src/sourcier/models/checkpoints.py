@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from sourcier.config import from_dict, to_dict, unknown, write_json
 from sourcier.effects import refuse_idle
@@ -120,6 +121,10 @@ def save(model: SearchModel, folder: str | Path) -> None:
     empty = path.is_dir() and not any(path.iterdir())
     if path.exists() and not empty and not (path / MANIFEST).is_file():
         raise SourcierError(f"{path} exists and is no model of Sourcier: choose another folder")
+    if (name := not_finite(model)) is not None:
+        raise SourcierError(
+            f"{path}: weight '{name}' is not finite, so that nothing is written: train it anew"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     new, old = (path.with_name(f".{path.name}.{os.getpid()}.{part}") for part in ("new", "old"))
     try:
@@ -132,6 +137,16 @@ def save(model: SearchModel, folder: str | Path) -> None:
             old.rename(path)
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def not_finite(module: nn.Module) -> str | None:
+    """The name of the first weight that holds infinity or what is no number; of a shared one, in this process' part."""
+    for name, tensor in module.state_dict().items():
+        own = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+        # The extremes are NaN where any number is; unlike `isfinite` they take no memory.
+        if own.is_floating_point() and own.numel() and not torch.stack(own.aminmax()).isfinite().all():
+            return name
+    return None
 
 
 def _write(model: SearchModel, folder: Path) -> None:

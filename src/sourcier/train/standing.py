@@ -1,14 +1,11 @@
-"""How a run stands, what it came to, and when its loss stops it."""
+"""How a run stands, and what it came to."""
 
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
-
-from torch import Tensor
 
 from sourcier.types import SourcierError
 
@@ -62,30 +59,3 @@ class TrainingResult:
     def record(self) -> dict[str, Any]:
         """The result as training.json holds it: with folders relative to the run's."""
         return asdict(self) | {"best_folder": self.best_folder.name, "last_folder": self.last_folder.name}
-
-
-class LossGuard:
-    """Stops a run whose loss is not a number.
-
-    It looks at the loss of a step when the next one is under way, so that a GPU never waits for the question.
-    """
-
-    def __init__(self) -> None:
-        self._unseen: tuple[int, list[int], Tensor] | None = None
-
-    def watch(self, step: int, rows: list[int], loss: Tensor) -> None:
-        """Checks the step before this one."""
-        self.check()
-        self._unseen = (step, rows, loss)
-
-    def check(self) -> None:
-        """Checks the last step that was watched."""
-        if self._unseen is None:
-            return
-        (step, rows, loss), self._unseen = self._unseen, None
-        if not math.isfinite(loss):
-            named = ", ".join(map(str, rows))
-            raise SourcierError(
-                f"the loss is {float(loss)} at step {step} (rows {named} of the examples): "
-                "lower learning_rate, set precision=fp32, or look at these rows"
-            )

@@ -27,6 +27,7 @@ from sourcier.models.encoder import SearchModel
 from sourcier.train import adapters
 from sourcier.train.batches import BatchStream, SameExamples, check_examples, warn_of_unread_scores
 from sourcier.train.checkpoint import RunFolder
+from sourcier.train.guard import Guard
 from sourcier.train.health import HealthRule
 from sourcier.train.processes import on_main, prepare, start, together
 from sourcier.train.record import Origin, RunRecord, check_alike
@@ -35,7 +36,7 @@ from sourcier.train.report import Averages, Report, is_logged
 from sourcier.train.schedule import LinearSchedule, adamw, set_learning_rate
 from sourcier.train.settings import Settings, check_effects
 from sourcier.train.sharding import PlainModel, shards
-from sourcier.train.standing import LossGuard, Standing, TrainingResult
+from sourcier.train.standing import Standing, TrainingResult
 from sourcier.train.state import RunState, Snapshot, Stateful
 from sourcier.train.step import Collator
 from sourcier.train.validation import SamePart, Validation, take_part
@@ -110,7 +111,7 @@ class Trainer:
             self._parts["remining"] = self._remining
         module = self.accelerator.unwrap_model(self._step)
         self._state = RunState(self.accelerator, module, self._optimizer, self._parts)
-        self._guard = LossGuard()
+        self._guard = Guard(self.folder.states)
         self._standing = Standing()
         self._earlier = 0.0  # seconds of training in earlier sittings
         self._started = time.perf_counter()
@@ -170,6 +171,7 @@ class Trainer:
             return 0
         values = self._state.read(folder)
         self._standing, self._earlier = Standing(**values["standing"]), values["seconds"]
+        self._guard.saved = values["step"]
         if values["processes"] != self.accelerator.num_processes:
             set_seed(self.config.seed + values["step"], device_specific=True)
             if self.accelerator.is_main_process:
@@ -221,12 +223,14 @@ class Trainer:
 
     def _save(self, step: int, *, evaluate: bool) -> None:
         """Saves the state of the run, after an evaluation or between two; all take the main process' word for it."""
-        self._guard.check()
+        self._guard.check_loss()
+        self._guard.check_weights(step, self.model)
         model = self._plain() if evaluate else None
         if model is not None:
             self._standing = on_main(self.accelerator, lambda: self._evaluate(step, model))
         snapshot = self._state.collect()  # after the evaluation, which may draw random numbers
         on_main(self.accelerator, lambda: self._write_state(step, snapshot, model))
+        self._guard.saved = step
 
     def _write_state(self, step: int, snapshot: Snapshot, model: SearchModel | None) -> None:
         """Writes what it takes to go on, and the model where it was evaluated."""
