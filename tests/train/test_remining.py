@@ -102,6 +102,9 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> list[Task]:
         def wait(self, timeout: float) -> int:
             return 0
 
+        def poll(self) -> int:
+            return 0
+
         def communicate(self) -> None: ...
 
         def kill(self) -> None: ...
@@ -220,14 +223,57 @@ def test_nothing_to_mine_is_an_error(tmp_path: Path) -> None:
         Remining(config, tmp_path, examples(), negatives=0, seed=1, steps=9)
 
 
+@pytest.mark.parametrize(("every", "delay", "steps"), [(4, None, 8), (4, 1, 5), (9, 1, 4)])
+def test_minings_that_no_step_would_see_are_refused(
+    tmp_path: Path, every: int, delay: int | None, steps: int
+) -> None:
+    with pytest.raises(SourcierError, match=f"every={every}, .*: no new negatives .* last of {steps} steps"):
+        schedule(tmp_path, every=every, delay=delay, steps=steps)
+
+
+@pytest.mark.parametrize(("every", "delay", "steps"), [(4, None, 9), (4, 1, 6)])
+def test_a_single_mining_that_a_step_sees_is_one(
+    tmp_path: Path, tasks: list[Task], every: int, delay: int | None, steps: int
+) -> None:
+    assert run(schedule(tmp_path, every=every, delay=delay, steps=steps), 1, steps) == {steps: "4 a"}
+
+
+class TestCheck:
+    """Before the first step."""
+
+    def check(self, corpus: Path, **settings: Any) -> None:
+        config = Remining.Config(**{"every": 4, "corpus": str(corpus), "ranks": "1-12"} | settings)
+        Remining(config, corpus, examples(), negatives=1, seed=1, steps=100).check()
+
+    def test_what_is_there_is_taken(self, corpus: Path) -> None:
+        self.check(corpus, device="cpu")
+
+    def test_the_corpus_is_read_to_its_end(self, corpus: Path) -> None:
+        with (corpus / "corpus.jsonl").open("a") as file:
+            file.write("{broken\n")
+        with pytest.raises(SourcierError, match=r"corpus\.jsonl:13: is not JSON"):
+            self.check(corpus)
+
+    def test_a_corpus_without_a_document_at_the_first_rank_is_named(self, corpus: Path) -> None:
+        with pytest.raises(SourcierError, match="holds 12 documents, and hits are chosen from rank 13 on"):
+            self.check(corpus, ranks="13-20")
+
+    @pytest.mark.parametrize(
+        ("device", "message"), [("gpu", "is no device of PyTorch"), ("cuda:99", "this machine has [0-9]+ of")]
+    )
+    def test_a_device_that_is_not_there_is_named(self, corpus: Path, device: str, message: str) -> None:
+        with pytest.raises(SourcierError, match=f"remine.device={device}: {message}"):
+            self.check(corpus, device=device)
+
+
 @pytest.mark.slow
 class TestProcess:
     """With the process that mines."""
 
     @pytest.fixture
     def remining(self, corpus: Path, tmp_path: Path) -> Callable[..., Remining]:
-        def make(**settings: Any) -> Remining:
-            config = Remining.Config(every=1, corpus=str(corpus), ranks="1-12")
+        def make(every: int = 1, **settings: Any) -> Remining:
+            config = Remining.Config(every=every, corpus=str(corpus), ranks="1-12")
             return Remining(
                 config,
                 tmp_path / "negatives",
@@ -263,6 +309,26 @@ class TestProcess:
         failing.before_step(2, model.save_pretrained)
         with pytest.raises(SourcierError, match=r"model of step 1 failed: .*corpus\.jsonl:1: is not JSON"):
             failing.before_step(3, model.save_pretrained)
+
+    def test_its_failure_is_told_before_its_work_is_due(
+        self, remining: Callable[..., Remining], model: Dense, corpus: Path
+    ) -> None:
+        """Due after step 200, and begun after step 100."""
+        (corpus / "corpus.jsonl").write_text("{broken\n")
+        failing = remining(every=100, steps=1000)
+        failing.before_step(101, model.save_pretrained)
+        with pytest.raises(SourcierError, match=r"model of step 100 failed: .*corpus\.jsonl:1: is not JSON"):
+            _step_until(failing, 102, 200)
+
+    def test_a_kill_is_told_before_its_work_is_due(
+        self, remining: Callable[..., Remining], model: Dense
+    ) -> None:
+        killed = remining(every=100, steps=1000)
+        killed.before_step(101, model.save_pretrained)
+        assert killed._process is not None
+        os.kill(killed._process.pid, signal.SIGKILL)
+        with pytest.raises(SourcierError, match=r"model of step 100 failed: SIGKILL ended it, .* memory"):
+            _step_until(killed, 102, 200)
 
     def test_it_is_waited_for_no_longer_than_allowed(
         self, remining: Callable[..., Remining], model: Dense
@@ -305,6 +371,13 @@ remining.before_step(2, save)
 print(remining._process.pid, flush=True)
 time.sleep(60)
 """
+
+
+def _step_until(remining: Remining, first: int, last: int) -> None:
+    """Steps of a second each, in none of which anything is due."""
+    for step in range(first, last):
+        time.sleep(1)
+        assert not remining.before_step(step, save)
 
 
 def _lives(process: int) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -21,6 +22,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+
+import torch
 
 from sourcier.config import setting
 from sourcier.data.collections import Corpus
@@ -109,7 +112,14 @@ class Remining:
             raise ValueError("nothing is mined anew without `every`")
         if negatives < 1:
             raise SourcierError("remine: negatives=0 leaves nothing to mine: set negatives=1 or more")
-        config.rules(negatives=negatives, seed=seed)  # refused now rather than at the first mining
+        self._window = config.rules(
+            negatives=negatives, seed=seed
+        ).window  # refused now, not at the first mining
+        if config.every + config.steps_until >= steps:
+            raise SourcierError(
+                f"remine: every={config.every}, delay={config.steps_until}: no new negatives would come in before the "
+                f"last of {steps} steps: lower every or delay, raise steps, or leave it out"
+            )
         #: The examples to train on. They change in place, row by row the same queries and positives.
         self.examples = copy.copy(examples)
         self.examples.rows = list(examples.rows)
@@ -128,11 +138,19 @@ class Remining:
         self._process: subprocess.Popen[str] | None = None
 
     def check(self) -> None:
-        """Tries what each mining will need, so that a run does not stop at its first one."""
+        """Tries what each mining will need, so that a run does not stop at its first one.
+
+        The corpus is read to its end: a pass takes a small part of what encoding it takes at each mining.
+        """
         from sourcier.models.cross_encoder import CrossEncoder
 
-        if next(iter(Corpus.read(str(self._config.corpus))), None) is None:
-            raise SourcierError(f"{self._config.corpus}: remine corpus holds no documents: name another one")
+        documents, first = len(Corpus.read(str(self._config.corpus))), self._window[0]
+        if documents < first:
+            raise SourcierError(
+                f"{self._config.corpus}: remine corpus holds {documents} documents, and hits are chosen from rank "
+                f"{first} on: lower remine ranks, or name another corpus"
+            )
+        _check_device(self._config.device)
         if self._config.teacher is not None:
             CrossEncoder(self._config.teacher)
 
@@ -141,6 +159,7 @@ class Remining:
 
         `save` writes the model as it is into a folder.
         """
+        self._look()
         done = step - 1
         due = self._pending is not None and done == self._pending + self._delay
         if due:
@@ -218,7 +237,7 @@ class Remining:
                 text=True,
             )
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # a process that is gone already is reported when its work is due
+        with suppress(BrokenPipeError):  # of a process that is gone already, which the next look finds
             self._process.stdin.write(task.to_json() + "\n")
             self._process.stdin.flush()
 
@@ -242,16 +261,30 @@ class Remining:
                     f"mining with the model of step {self._pending} was not done {self._timeout:g} minutes after "
                     "it was needed: raise timeout or remine delay, or mine on another device"
                 ) from None
-            process.communicate()
-            if status:
-                raise SourcierError(
-                    f"mining with the model of step {self._pending} failed: {self._last_words(status)}"
-                )
+            self._refuse(process, status)
         shutil.rmtree(self._work(self._pending), ignore_errors=True)
+
+    def _look(self) -> None:
+        """Stops the run if a mining has failed, rather than when its negatives are due."""
+        process = self._process
+        if process is not None and (status := process.poll()):
+            self._process = None
+            self._refuse(process, status)
+
+    def _refuse(self, process: subprocess.Popen[str], status: int) -> None:
+        """Lets go of a process that has ended, and refuses one that failed."""
+        process.communicate()
+        if status:
+            raise SourcierError(
+                f"mining with the model of step {self._pending} failed: {self._last_words(status)}"
+            )
 
     def _last_words(self, status: int) -> str:
         assert self._pending is not None
         log = self._log(self._pending)
+        if status < 0:  # it had no time to say why
+            name = signal.Signals(-status).name
+            return f"{name} ended it, which a system sends when memory runs out ({log})"
         lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
         said = [line.strip() for line in lines if line.strip()]
         return f"{said[-1]} ({log})" if said else f"the process ended with status {status}"
@@ -274,3 +307,16 @@ class Remining:
 
     def _log(self, step: int) -> Path:
         return self._work(step) / "log"
+
+
+def _check_device(name: str | None) -> None:
+    """Refuses a device that is none, or that this machine lacks."""
+    try:
+        device = torch.device(name or "cpu")
+        module = None if device.type == "cpu" else torch.get_device_module(device)
+    except RuntimeError as error:
+        raise SourcierError(
+            f"remine.device={name}: is no device of PyTorch: give cpu, cuda or cuda:1"
+        ) from error
+    if module is not None and (device.index or 0) >= (count := module.device_count()):
+        raise SourcierError(f"remine.device={name}: this machine has {count} of that kind: name another one")
