@@ -143,8 +143,45 @@ def test_cosines_of_vectors_that_are_not_normalised_rank_as_there(tmp_path):
         )
 
 
+def pooling(**settings):
+    return (f"{PACKAGE}.Pooling", {"word_embedding_dimension": 32, **settings})
+
+
 TRANSFORMER = (f"{PACKAGE}.Transformer", {})
-POOLING = (f"{PACKAGE}.Pooling", {})
+POOLING = pooling()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"pooling_mode": way}
+        for way in ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+    ]
+    + [{"pooling_mode": ["lasttoken", "cls", "mean"]}]
+    + [
+        {f"pooling_mode_{way}": True, "pooling_mode_mean_tokens": False}
+        for way in ("cls_token", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+    ]
+    + [{}, {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}]
+    + [{"pooling_mode_cls_token": False}],
+    ids=str,
+)
+def test_each_way_to_pool_and_several_at_once_give_their_vectors(tmp_path, settings):
+    folder = st_folder(tmp_path / "pooled", [(TRANSFORMER[0], {"max_seq_length": 20}), pooling(**settings)])
+    assert_close(ours(load(folder), "document", TEXTS), theirs(opened(folder, "dense"), "document", TEXTS))
+
+
+def test_a_lost_pooling_is_no_mean(tmp_path):
+    folder = st_folder(tmp_path / "lost", [TRANSFORMER, POOLING])
+    (folder / "1_Pooling" / "config.json").unlink()
+    with pytest.raises(SourcierError, match=r"1_Pooling/config\.json: cannot be read"):
+        load(folder)
+
+
+def test_a_list_without_modules_is_refused(tmp_path):
+    write(tmp_path / "modules.json", [])
+    with pytest.raises(SourcierError, match=r"modules\.json: lists no modules"):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +194,26 @@ POOLING = (f"{PACKAGE}.Pooling", {})
         ),
         ([TRANSFORMER], None, "module Pooling is missing"),
         ([TRANSFORMER, POOLING, ("my.code.Scale", {})], None, "is code of its own"),
-        ([TRANSFORMER, (f"{PACKAGE}.Pooling", {"pooling_mode": "median"})], None, "pools by 'median'"),
+        (
+            [TRANSFORMER, (f"{PACKAGE}.SentencePool", {}), POOLING],
+            None,
+            "module SentencePool in '1_SentencePool' does something",
+        ),
+        (
+            [TRANSFORMER, POOLING, (f"{PACKAGE}.Normalize", {}), (f"{PACKAGE}.Whitening", {})],
+            None,
+            "module Normalize in '2_Normalize' does something",
+        ),
+        ([TRANSFORMER, pooling(pooling_mode="median")], None, "pools by 'median'"),
+        ([TRANSFORMER, pooling(pooling_mode=["mean", "median"])], None, "pools by 'median'"),
+        ([TRANSFORMER, pooling(pooling_mode=3)], None, "pools by 3"),
+        ([TRANSFORMER, pooling(pooling_mode=[])], None, "turns no way to pool on"),
+        ([TRANSFORMER, pooling(pooling_mode_mean_tokens=False)], None, "turns no way to pool on"),
+        (
+            [TRANSFORMER, pooling(pooling_mode_median_tokens=True)],
+            None,
+            "sets 'pooling_mode_median_tokens'",
+        ),
         ([TRANSFORMER, POOLING], {"similarity_fn_name": "euclidean"}, "'euclidean', not cosine or dot"),
         ([TRANSFORMER, POOLING], {"truncate_dim": 8}, "'truncate_dim' cuts vectors"),
         ([TRANSFORMER, POOLING], {"model_type": "CrossEncoder"}, "is a CrossEncoder"),

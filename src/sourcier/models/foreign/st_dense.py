@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sourcier.models.foreign.found import Foreign, read_optional_json
+from sourcier.models.foreign.found import Foreign, read_json, read_optional_json
 from sourcier.models.foreign.st_modules import (
     CONFIG,
     MODEL_TYPES,
@@ -69,18 +69,32 @@ def read(folder: Path, family: str) -> Foreign:
 
 
 def _read_pooling(module: Module) -> dict[str, Any]:
-    config = module.config()
-    if "pooling_mode" in config:
-        given = config["pooling_mode"]
-        ours = {theirs: name for name, theirs in POOLING.items()}
-        named = [given] if isinstance(given, str) else list(given)
-        for name in named:
-            if name not in ours:
-                raise module.refuse(f"pools by '{name}'")
-        ways = [ours[name] for name in named]
-    else:
-        ways = [name for key, name in _OF_OLD.items() if config.get(key)] or ["mean"]
+    config = read_json(module.folder / "config.json")
+    ways = _named_ways(module, config) if "pooling_mode" in config else _flagged_ways(module, config)
+    if not ways:
+        raise module.refuse("turns no way to pool on")
     return {"pooling": ways, "pool_prompt": config.get("include_prompt", True)}
+
+
+def _named_ways(module: Module, config: dict[str, Any]) -> list[str]:
+    given = config["pooling_mode"]
+    ours = {theirs: name for name, theirs in POOLING.items()}
+    named = given if isinstance(given, list) else [given]
+    for name in named:
+        if not isinstance(name, str) or name not in ours:
+            raise module.refuse(f"pools by {name!r}")
+    return [ours[name] for name in named]
+
+
+def _flagged_ways(module: Module, config: dict[str, Any]) -> list[str]:
+    """Folders of old turn each way on or off, and mean the mean where they say nothing of it."""
+    flags = {"pooling_mode_mean_tokens": not any(config.get(key) for key in _OF_OLD)} | {
+        key: on for key, on in config.items() if key.startswith("pooling_mode_")
+    }
+    for key, on in flags.items():
+        if on and key not in _OF_OLD:
+            raise module.refuse(f"sets '{key}'")
+    return [name for key, name in _OF_OLD.items() if flags.get(key)]
 
 
 def _read_similarity(folder: Path, normalized: bool) -> dict[str, Any]:

@@ -66,7 +66,10 @@ def read_modules(folder: Path) -> list[Module]:
     entries = [(entry.get("type"), entry.get("path")) for entry in read_json_list(path)]
     modules = [_module(folder, path, kind, where) for kind, where in entries]
     # Dropout does nothing outside of training.
-    return [module for module in modules if module.kind != "Dropout"]
+    modules = [module for module in modules if module.kind != "Dropout"]
+    if not modules:
+        raise SourcierError(f"{path}: lists no modules: restore it")
+    return modules
 
 
 def route_modules(router: Module) -> dict[str, list[Module]]:
