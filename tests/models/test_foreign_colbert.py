@@ -211,6 +211,12 @@ def test_a_lost_projection_is_named(tmp_path):
         load(folder)
 
 
+def test_metadata_of_another_size_is_refused(tmp_path):
+    folder = stanford_folder(tmp_path / "stanford", metadata=METADATA | {"dim": 16})
+    with pytest.raises(SourcierError, match=r"'dim' is 16, and 'linear\.weight' has 8 rows"):
+        load(folder)
+
+
 def test_a_projection_of_another_size_is_refused(tmp_path):
     folder = stanford_folder(tmp_path / "stanford")
     with pytest.raises(SourcierError, match=r"'projection\.weight' has the shape \(8, 32\), not \(16, 32\)"):

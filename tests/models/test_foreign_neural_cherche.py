@@ -124,3 +124,10 @@ def test_a_saved_copy_gives_the_same(tmp_path):
     for one, other in zip(term_vectors(model, "query"), term_vectors(again, "query"), strict=True):
         assert one.keys() == other.keys()
         assert all(np.array_equal(one[term], other[term]) for term in one)
+
+
+def test_a_projection_without_its_weight_is_named(tmp_path):
+    folder = make(tmp_path / "colbert", linear=False, masks=None)
+    torch.save({"wait": LINEAR}, folder / "linear.pt")
+    with pytest.raises(SourcierError, match=r"linear\.pt: weight 'weight' is missing"):
+        load(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -277,6 +278,67 @@ def test_a_projection_that_is_not_the_folders_is_refused(old):
     assert load(old).encode(TEXTS, "query").vectors.shape == (3, 5)
     with pytest.raises(SourcierError, match="dimension=6: the layers of the projection end in 5"):
         FAMILIES["dense"].from_base(old, dimension=6)
+
+
+@pytest.fixture
+def dense_folder(tmp_path):
+    """With a Dense of 32 to 5, whose weights a test writes."""
+    identity = "torch.nn.modules.linear.Identity"
+    settings = {"in_features": 32, "out_features": 5, "bias": False, "activation_function": identity}
+    folder = st_folder(tmp_path / "dense", [TRANSFORMER, POOLING, (f"{PACKAGE}.Dense", settings)])
+    save_file({"linear.weight": torch.ones(5, 32)}, folder / "2_Dense" / "model.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"out_features": 6}, "weight 'linear.weight' has the shape (5, 32), and config.json says (6, 32)"),
+        ({"in_features": 64}, "weight 'linear.weight' has the shape (5, 32), and config.json says (5, 64)"),
+        ({"bias": True}, "weight 'linear.bias' is missing"),
+        ({"use_residual": True}, "weight 'residual.weight' is missing"),
+    ],
+    ids=str,
+)
+def test_a_dense_of_another_configuration_is_refused(dense_folder, settings, message):
+    path = dense_folder / "2_Dense" / "config.json"
+    load(dense_folder)
+    write(path, json.loads(path.read_text()) | settings)
+    with pytest.raises(SourcierError, match=re.escape(f"2_Dense: {message}")):
+        load(dense_folder)
+
+
+def test_a_weight_that_a_dense_has_no_place_for_is_refused(dense_folder):
+    weights = {"linear.weight": torch.ones(5, 32), "linear.bias": torch.ones(5)}
+    save_file(weights, dense_folder / "2_Dense" / "model.safetensors")
+    with pytest.raises(SourcierError, match=r"2_Dense: weight 'linear\.bias' has no place"):
+        load(dense_folder)
+
+
+@pytest.mark.parametrize("key", ["in_features", "out_features"])
+def test_a_key_that_a_dense_lacks_is_named(dense_folder, key):
+    path = dense_folder / "2_Dense" / "config.json"
+    write(path, {name: value for name, value in json.loads(path.read_text()).items() if name != key})
+    with pytest.raises(SourcierError, match=rf"2_Dense/config\.json: missing key '{key}'"):
+        load(dense_folder)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"wait": torch.ones(3)}, "weight 'weight' is missing"),
+        ({"weight": torch.ones(3)}, "has weights of 3 tokens, and its tokenizer"),
+    ],
+    ids=["none", "few"],
+)
+def test_a_table_of_queries_without_all_its_weights_is_refused(base, tmp_path, weights, message):
+    folder = tmp_path / "sparse"
+    FAMILIES["splade"].from_base(base("bert"), document_only=True).save_pretrained(folder)
+    (folder / "sourcier.json").unlink()
+    assert load(folder).config.document_only
+    save_file(weights, folder / "query_0_SparseStaticEmbedding" / "model.safetensors")
+    with pytest.raises(SourcierError, match=message):
+        load(folder)
 
 
 def test_a_repository_of_the_hub_is_read_like_a_folder(old, tmp_path, monkeypatch):

@@ -78,6 +78,14 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return weights
 
 
+def read_weight(path: Path, name: str) -> Tensor:
+    """One of the weights of a file or a folder, which has to be there."""
+    weights = read_weights(path)
+    if name not in weights:
+        raise SourcierError(f"{path}: weight '{name}' is missing: restore it")
+    return weights[name]
+
+
 def has_weight(folder: Path, name: str) -> bool:
     """Whether a folder's weights hold one of that name, read from the head of the file where it has one."""
     if not (folder / _SAFE).is_file():

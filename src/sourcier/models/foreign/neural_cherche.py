@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sourcier.models.foreign.found import Foreign, read_json, read_weights
+from sourcier.models.foreign.found import Foreign, read_json, read_weight
 from sourcier.models.tokens import load_tokenizer
 from sourcier.types import SourcierError
 
@@ -55,7 +55,7 @@ def read(folder: Path, family: str) -> Foreign:
         settings |= {f"{side}_terms": length for side, length in lengths.items()}
     if family == "splade":
         return Foreign(origin=folder, settings=settings, backbone=folder)
-    weight = read_weights(folder / _LINEAR)["weight"]
+    weight = read_weight(folder / _LINEAR, "weight")
     settings["dimension"] = len(weight)
     if family == "sparse_embed":
         settings["attention"] = "terms"

@@ -29,6 +29,12 @@ ACTIVATIONS = {
     "silu": "torch.nn.modules.activation.SiLU",
     "sigmoid": "torch.nn.modules.activation.Sigmoid",
 }
+#: Our names of the weights of a `Dense`.
+_LAYER_NAMES = {
+    "linear.weight": "linear.weight",
+    "linear.bias": "linear.bias",
+    "residual.weight": "shortcut.weight",
+}
 _OWN = ("sentence_transformers.", "pylate.")
 
 
@@ -121,7 +127,10 @@ def check_normalize(module: Module, source: str) -> None:
 
 
 def _read_layer(module: Module, source: str) -> tuple[Layer, dict[str, Tensor]]:
-    config = module.config()
+    config = read_json(module.folder / "config.json")
+    for key in ("in_features", "out_features"):
+        if key not in config:
+            raise SourcierError(f"{module.folder / 'config.json'}: missing key '{key}': restore the file")
     where = config.get("module_input_name") or source
     if where != source or (config.get("module_output_name") or where) != source:
         raise module.refuse(f"reads '{where}'")
@@ -132,23 +141,37 @@ def _read_layer(module: Module, source: str) -> tuple[Layer, dict[str, Tensor]]:
     if not activations or not class_of.startswith("torch."):
         raise module.refuse(f"has the activation '{class_of}'")
     weights = read_weights(module.folder)
-    names = {
-        "linear.weight": "linear.weight",
-        "linear.bias": "linear.bias",
-        "residual.weight": "shortcut.weight",
-    }
-    for name in weights:
-        if name not in names:
-            raise module.refuse(f"has the weight '{name}'")
-    if "linear.weight" not in weights:
-        raise SourcierError(f"{module.folder}: weight 'linear.weight' is missing: restore the folder")
+    _check_layer(module, config, weights)
     layer = Layer(
         dimension=len(weights["linear.weight"]),
         bias="linear.bias" in weights,
         activation=activations[0],  # type: ignore[arg-type]
         residual=bool(config.get("use_residual", False)),
     )
-    return layer, {names[name]: weight for name, weight in weights.items()}
+    return layer, {_LAYER_NAMES[name]: weight for name, weight in weights.items()}
+
+
+def _check_layer(module: Module, config: dict[str, Any], weights: dict[str, Tensor]) -> None:
+    """Refuses a `Dense` whose weights are not those of its configuration."""
+    out, size = config["out_features"], config["in_features"]
+    wanted: dict[str, tuple[int, ...]] = {"linear.weight": (out, size)}
+    if config.get("bias", True):
+        wanted["linear.bias"] = (out,)
+    if config.get("use_residual") and out != size:
+        wanted["residual.weight"] = (out, size)
+    for name, shape in wanted.items():
+        if name not in weights:
+            raise SourcierError(f"{module.folder}: weight '{name}' is missing: restore the folder")
+        if tuple(weights[name].shape) != shape:
+            raise SourcierError(
+                f"{module.folder}: weight '{name}' has the shape {tuple(weights[name].shape)}, and config.json says "
+                f"{shape}: restore the folder"
+            )
+    for name in weights:
+        if name not in wanted:
+            raise SourcierError(
+                f"{module.folder}: weight '{name}' has no place by config.json: restore the folder"
+            )
 
 
 def _module(folder: Path, listed: Path, kind: Any, where: Any) -> Module:

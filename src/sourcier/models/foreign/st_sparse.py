@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from sourcier.models.foreign.found import Foreign, read_optional_json, read_weights
+from sourcier.models.foreign.found import Foreign, read_optional_json, read_weight
 from sourcier.models.foreign.st_modules import (
     CONFIG,
     MODEL_TYPES,
@@ -90,7 +90,9 @@ def _read_lookup(module: Module) -> tuple[dict[str, Any], dict[str, torch.Tensor
     if "path" in module.config():
         raise module.refuse("keeps its weights in a JSON file")
     tokenizer = load_tokenizer(str(module.folder))
-    weights = read_weights(module.folder)["weight"]
+    weights = read_weight(module.folder, "weight")
+    if len(weights) < len(tokenizer):
+        raise module.refuse(f"has weights of {len(weights)} tokens, and its tokenizer {len(tokenizer)}")
     # They are looked up without the special tokens that frame a text, which count in our lengths.
     frame = tokenizer("")["input_ids"]
     length = longest(module.folder, {}) + len(frame)

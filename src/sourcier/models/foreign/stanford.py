@@ -36,9 +36,14 @@ def read(folder: Path, family: str) -> Foreign:
             raise SourcierError(
                 f"{folder / _METADATA}: '{key}' is '{metadata[key]}', and only '{known}' is known"
             )
+    dimension = len(weights[_WEIGHT])
+    if (metadata.get("dim") or dimension) != dimension:
+        raise SourcierError(
+            f"{folder / _METADATA}: 'dim' is {metadata['dim']}, and '{_WEIGHT}' has {dimension} rows: restore it"
+        )
     length = metadata.get("query_maxlen") or 32
     settings: dict[str, Any] = {
-        "dimension": len(weights[_WEIGHT]),
+        "dimension": dimension,
         "query_marker": metadata.get("query_token_id") or "[unused0]",
         "document_marker": metadata.get("doc_token_id") or "[unused1]",
         "query_length": length,
