@@ -45,7 +45,7 @@ FAMILIES: dict[str, type[SearchModel]] = {
 FORMAT = 1
 MANIFEST = "sourcier.json"
 HEADS = "sourcier.safetensors"
-_KEYS = ("format", "family", "config", "files", "weights")
+_KEYS: dict[str, type] = {"format": int, "family": str, "config": dict, "files": list, "weights": list}
 
 Model = TypeVar("Model", bound=SearchModel)
 
@@ -217,9 +217,18 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     version = manifest.get("format")
     if isinstance(version, int) and version > FORMAT:
         raise SourcierError(f"{path}: 'format' is {version}, known up to {FORMAT}: install a newer Sourcier")
-    for key in _KEYS:
+    for key, kind in _KEYS.items():
         if key not in manifest:
             raise SourcierError(f"{path}: missing key '{key}': save the model again")
+        # True is a whole number to Python.
+        if not isinstance(manifest[key], kind) or isinstance(manifest[key], bool):
+            raise SourcierError(f"{path}: '{key}' is {manifest[key]!r}: save the model again")
+    if version != FORMAT:
+        raise SourcierError(f"{path}: 'format' is {version}, which never was: save the model again")
+    for key in ("files", "weights"):
+        for name in manifest[key]:
+            if not isinstance(name, str):
+                raise SourcierError(f"{path}: '{key}' lists {name!r}, which is no name: save the model again")
     for key in manifest:
         if key not in _KEYS:
             raise SourcierError(f"{path}: {unknown('key', key, _KEYS)}")
