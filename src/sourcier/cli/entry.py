@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import sourcier
 from sourcier.cli import corpus, diagnosing, indexing, mining, searching, training, verify
@@ -58,6 +58,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error, arguments, status=1)
 
 
+def read(arguments: Sequence[str]) -> tuple[Command, Any]:
+    """The command that is asked for and the values of its flags; nothing is run."""
+    name = _find_command(arguments)
+    command, rest = COMMANDS[name], arguments[len(name.split()) :]
+    parser = Parser(name, command)
+    command.add_flags(parser, rest)
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return command, parser.read(rest)
+
+
 def _run(arguments: Sequence[str]) -> int:
     if not arguments:
         raise WrongUse("no command given (see sourcier --help)")
@@ -67,17 +78,7 @@ def _run(arguments: Sequence[str]) -> int:
         return _say(f"sourcier {sourcier.__version__}")
     if len(arguments) > 1 and arguments[1] in ("-h", "--help") and _actions(arguments[0]):
         return _say(_overview(f"{arguments[0]} "))
-    name = _find_command(arguments)
-    return _run_command(name, arguments[len(name.split()) :])
-
-
-def _run_command(name: str, arguments: Sequence[str]) -> int:
-    command = COMMANDS[name]
-    parser = Parser(name, command)
-    command.add_flags(parser, arguments)
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    settings = parser.read(arguments)
+    command, settings = read(arguments)
     with redirect_stdout(sys.stderr):  # libraries that print must not spoil the result
         output = command.run(settings)
     if is_main():
