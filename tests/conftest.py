@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from command_line import DOCUMENTS, QUERIES, Ended, Run, write_lines
 from hypothesis import settings
 
 # Before any test imports transformers or numba: no test reaches a hub, and two xdist workers share two cores.
@@ -39,6 +40,42 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no collections in {folder} (set SOURCIER_SHARED_DATA)")
     return folder
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command line in this process."""
+    from sourcier.cli import main
+
+    def run_command(*arguments: object) -> Ended:
+        capsys.readouterr()  # what was printed before is not the command's
+        status = main([str(argument) for argument in arguments])
+        return Ended(status, *capsys.readouterr())
+
+    return run_command
+
+
+@pytest.fixture
+def beir(tmp_path: Path) -> Path:
+    """A BEIR folder of four documents with the splits train, dev and test, all of the same four queries."""
+    folder = tmp_path / "docs"
+    (folder / "qrels").mkdir(parents=True)
+    write_lines(
+        folder / "corpus.jsonl", ({"_id": key, "title": "", "text": text} for key, text in DOCUMENTS.items())
+    )
+    write_lines(folder / "queries.jsonl", ({"_id": key, "text": text} for key, text in QUERIES.items()))
+    rows = "".join(f"{query}\t{document}\t1\n" for query, document in zip(QUERIES, DOCUMENTS, strict=True))
+    for split in ("train", "dev", "test"):
+        (folder / "qrels" / f"{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny random BERT, for tests that only read it."""
+    from tiny import tiny_model  # needs torch, which most tests of the command line do without
+
+    return tiny_model("bert", tmp_path_factory.mktemp("tiny") / "bert")
 
 
 def _weights(name: str) -> Path:

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+from command_line import Run
 
-from sourcier.cli import main
 from sourcier.cli.places import check_writable
 from sourcier.types import SourcierError
 
@@ -22,50 +22,42 @@ FOLDERS = {
 }
 
 
-def line(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """The only line of a command that fails, without the name of the program."""
-    assert main([str(argument) for argument in arguments]) == 1
-    (said,) = capsys.readouterr().err.splitlines()
-    return said.removeprefix("sourcier: ")
+def fault(run: Run, *arguments: object) -> str:
+    """What a command says that fails."""
+    ended = run(*arguments)
+    assert ended.status == 1
+    return ended.fault
 
 
 @pytest.mark.parametrize("flag", FILES)
-def test_a_folder_where_a_file_is_wanted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: str
-) -> None:
+def test_a_folder_where_a_file_is_wanted(tmp_path: Path, run: Run, flag: str) -> None:
     place = tmp_path / "taken.jsonl"
     place.mkdir()
-    assert line(capsys, *FILES[flag], place) == f"{flag} {place}: is a folder: name a file"
+    assert fault(run, *FILES[flag], place) == f"{flag} {place}: is a folder: name a file"
 
 
 @pytest.mark.parametrize("flag", FOLDERS)
-def test_a_file_where_a_folder_is_wanted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: str
-) -> None:
+def test_a_file_where_a_folder_is_wanted(tmp_path: Path, run: Run, flag: str) -> None:
     place = tmp_path / "taken"
     place.touch()
-    assert line(capsys, *FOLDERS[flag], place) == f"{flag} {place}: is a file: name a folder"
+    assert fault(run, *FOLDERS[flag], place) == f"{flag} {place}: is a file: name a folder"
 
 
 @pytest.mark.parametrize("command", [*FILES.values(), *FOLDERS.values()], ids=lambda words: words[0])
-def test_a_parent_that_is_a_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str]
-) -> None:
+def test_a_parent_that_is_a_file(tmp_path: Path, run: Run, command: list[str]) -> None:
     (tmp_path / "taken").touch()
     place = tmp_path / "taken" / "deeper" / "x.jsonl"
-    assert f"{place}: {tmp_path / 'taken'} is a file" in line(capsys, *command, place)
+    assert f"{place}: {tmp_path / 'taken'} is a file" in fault(run, *command, place)
 
 
-def test_a_page_has_its_place_in_the_run_where_none_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_has_its_place_in_the_run_where_none_is_named(tmp_path: Path, run: Run) -> None:
     (tmp_path / "diagnosis.html").mkdir()
-    assert "--html" in line(capsys, "diagnose", tmp_path, "--data", "no-data")
+    assert "--html" in fault(run, "diagnose", tmp_path, "--data", "no-data")
 
 
-def test_an_index_is_not_built_among_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_index_is_not_built_among_other_files(tmp_path: Path, run: Run) -> None:
     (tmp_path / "thesis.tex").touch()
-    assert "holds other files and no index" in line(capsys, *FOLDERS["--output"], tmp_path)
+    assert "holds other files and no index" in fault(run, *FOLDERS["--output"], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +69,7 @@ def test_an_index_is_not_built_among_other_files(tmp_path: Path, capsys: pytest.
     ],
 )
 def test_a_run_is_refused_before_its_data_is_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, flags: list[str], message: str
+    tmp_path: Path, run: Run, content: str | None, flags: list[str], message: str
 ) -> None:
     place = tmp_path / "run"
     if content is None:
@@ -86,7 +78,7 @@ def test_a_run_is_refused_before_its_data_is_read(
         place.mkdir()
         (place / content).touch()
     what = ["--family", "dense", "--base", "no-base", "--data", "no-data"]
-    assert message.format(place) in line(capsys, "train", *what, "--output", place, *flags)
+    assert message.format(place) in fault(run, "train", *what, "--output", place, *flags)
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
