@@ -83,6 +83,21 @@ def test_a_title_is_part_of_the_text(tmp_path: Path) -> None:
     assert negatives(found, Example("q", "3 well"), ranks="1-2", negatives=1) == [("2 well",)]
 
 
+def test_a_document_without_its_title_is_that_document(tmp_path: Path) -> None:
+    """Pairs from elsewhere: the positive is no negative, has its score as a hit, and is told of."""
+    documents = [
+        Document("a", "of a well", title="9"),
+        Document("b", "of a lake", title="8"),
+        Document("c", "of rain", title="3"),
+    ]
+    found = Retriever.build(Numbers(), documents, tmp_path / "index")
+    row = Example("q", "of a well")
+    mined = mine(found, Examples([row]), rules(negatives=1, absolute_margin=2.0))
+    assert mined.examples[0].negatives == ("3 of rain",)
+    assert (mined.report.untitled, mined.report.not_in_index, mined.report.too_close) == (1, 0, 1)
+    assert "1 positives are documents of the index without their titles" in str(mined.report)
+
+
 def test_a_row_with_too_few_hits_gets_documents_that_are_none(tmp_path: Path) -> None:
     """Ranks 1 to 3 leave one hit beside the positive and its copy; what is below is 2, 1 and one without content."""
     found = retriever(tmp_path, "9 a", "9 a", "8 b", "2 c", "1 d")

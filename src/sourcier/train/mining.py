@@ -4,7 +4,8 @@
     mined.examples.to_jsonl("mined.jsonl")
 
 Documents are told apart by text, as training does it: one answers a query if its text is known to be relevant to it,
-whatever its id. A positive's score is the one that it has as a hit. A positive that is not found down to the last rank
+whatever its id. Pairs that came from elsewhere may hold a document's text without its title: that is the document too.
+A positive's score is the one that it has as a hit. A positive that is not found down to the last rank
 scores no higher than any hit, since search is exact; so no pair of texts has to be scored apart.
 
 A row with fewer negatives than asked for gets documents drawn at random from the index, none of them a match: it keeps
@@ -47,6 +48,7 @@ class MiningReport:
     too_close: int = 0  # hits that the margin alone took out
     not_found: int = 0  # rows whose positive is in the index, but below the last rank
     not_in_index: int = 0  # rows whose positive is no document of the index
+    untitled: int = 0  # rows whose positive is one without its title
 
     def __str__(self) -> str:
         told = [f"{self.negatives:,} negatives for {self.rows:,} rows"]
@@ -56,6 +58,11 @@ class MiningReport:
             told.append(f"{self.not_found:,} positives are below the last rank")
         if self.not_in_index:
             told.append(f"{self.not_in_index:,} positives are no documents of the index")
+        if self.untitled:
+            told.append(
+                f"{self.untitled:,} positives are documents of the index without their titles, which negatives have: "
+                "write a positive as title, space, text"
+            )
         if self.filled:
             told.append(f"{self.filled:,} rows had too few and got {self.drawn:,} documents drawn at random")
         if self.short:
@@ -113,7 +120,7 @@ class _Miner:
         self._examples = examples
         self._rules = rules
         texts = {text for example in examples for text in (example.query, example.positive)}
-        self._ids_of = _ids_of(texts, documents, progress)
+        self._ids_of, self._untitled = _ids_of(texts, documents, progress)
 
     def negatives(self, row: int, ids: np.ndarray, scores: np.ndarray) -> tuple[str, ...]:
         """The negatives of a row whose query has these hits [K], with empty places at their end only."""
@@ -140,6 +147,7 @@ class _Miner:
         found = np.array([identifier in positives for identifier in ids], dtype=bool)
         positive = float(scores[found].max()) if found.any() else -math.inf
         self.report.not_in_index += not positives
+        self.report.untitled += self._examples[row].positive in self._untitled
         self.report.not_found += bool(positives) and not found.any()
         excluded = np.array([identifier in answering for identifier in ids], dtype=bool)
         choice = choose(scores, excluded, positive, self._rules)
@@ -170,9 +178,10 @@ def _distinct(texts: Iterable[str], count: int) -> list[str]:
     return list(chosen)
 
 
-def _ids_of(texts: set[str], documents: Documents, progress: bool) -> dict[str, list[str]]:
-    """The ids of the documents with these texts, in one pass over the index."""
+def _ids_of(texts: set[str], documents: Documents, progress: bool) -> tuple[dict[str, list[str]], set[str]]:
+    """The ids of the documents with these texts, in one pass over the index; and the texts that lack a title there."""
     ids: dict[str, list[str]] = {}
+    whole: set[str] = set()
     reading = track(
         documents,
         "reading the index",
@@ -181,6 +190,8 @@ def _ids_of(texts: set[str], documents: Documents, progress: bool) -> dict[str, 
         disable=not progress,
     )
     for document in reading:
+        for text in {document.content, document.text} & texts:
+            ids.setdefault(text, []).append(document.id)
         if document.content in texts:
-            ids.setdefault(document.content, []).append(document.id)
-    return ids
+            whole.add(document.content)
+    return ids, ids.keys() - whole
