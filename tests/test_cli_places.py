@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,18 +30,21 @@ def fault(run: Run, *arguments: object) -> str:
     return ended.fault
 
 
-@pytest.mark.parametrize("flag", FILES)
-def test_a_folder_where_a_file_is_wanted(tmp_path: Path, run: Run, flag: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "there", "wanted"),
+    [
+        *((words, Path.mkdir, "is a folder: name a file") for words in FILES.values()),
+        *((words, Path.touch, "is a file: name a folder") for words in FOLDERS.values()),
+    ],
+    ids=[*FILES, *(f"{flag}-folder" for flag in FOLDERS)],
+)
+def test_a_place_of_the_other_kind(
+    tmp_path: Path, run: Run, words: list[str], there: Callable[[Path], None], wanted: str
+) -> None:
+    flag = words[-1] if words[-1].startswith("--") else "OUT"
     place = tmp_path / "taken.jsonl"
-    place.mkdir()
-    assert fault(run, *FILES[flag], place) == f"{flag} {place}: is a folder: name a file"
-
-
-@pytest.mark.parametrize("flag", FOLDERS)
-def test_a_file_where_a_folder_is_wanted(tmp_path: Path, run: Run, flag: str) -> None:
-    place = tmp_path / "taken"
-    place.touch()
-    assert fault(run, *FOLDERS[flag], place) == f"{flag} {place}: is a file: name a folder"
+    there(place)
+    assert fault(run, *words, place) == f"{flag} {place}: {wanted}"
 
 
 @pytest.mark.parametrize("command", [*FILES.values(), *FOLDERS.values()], ids=lambda words: words[0])
