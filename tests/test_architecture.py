@@ -14,7 +14,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 # Rooms of one floor do not import each other; a room imports from the floors before its own. The modules of the first
 # floor form one room.
 FLOORS = [
-    ["types", "encodings", "ranges", "effects", "config"],
+    ["types", "encodings", "files", "ranges", "effects", "config"],
     ["kernels"],
     ["data", "models", "losses", "indexes", "eval"],
     ["retrieval"],

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from sourcier import files
 from sourcier.types import NotWritten, SourcierError
 
 LOCK = "writer.lock"
@@ -59,11 +60,7 @@ def release(lock: IO[bytes]) -> None:
 def sync(path: Path) -> None:
     """Have the contents of a file, or the names in a folder, reach the disk."""
     with writing(path):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        files.sync(path)
 
 
 def sync_tree(folder: Path) -> None:

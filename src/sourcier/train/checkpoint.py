@@ -17,7 +17,6 @@ was left to do for the one that counts is done, when the run is resumed.
 from __future__ import annotations
 
 import errno
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import IO
 
 from sourcier.config import replace_text
+from sourcier.files import sync, sync_tree
 from sourcier.types import SourcierError
 
 try:
@@ -167,24 +167,6 @@ class RunFolder:
         new.rename(place)
         sync(self.path)
         _remove(old)
-
-
-def sync_tree(folder: Path) -> None:
-    """Has everything in a folder reach the disk."""
-    for path in sorted(folder.rglob("*")):
-        sync(path)
-    sync(folder)
-
-
-def sync(path: Path) -> None:
-    """Has a file, or the names in a folder, reach the disk."""
-    if os.name == "nt" and path.is_dir():
-        return  # Windows opens no folders; its renames are durable by themselves
-    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _state_name(step: int) -> str:

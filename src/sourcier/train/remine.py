@@ -17,9 +17,9 @@ from tempfile import TemporaryDirectory
 from sourcier.config import from_dict
 from sourcier.data.collections import Corpus
 from sourcier.data.examples import Examples
+from sourcier.files import sync
 from sourcier.models import checkpoints
 from sourcier.retrieval.retriever import Retriever
-from sourcier.train.checkpoint import sync
 from sourcier.train.mining import mine
 from sourcier.train.negatives import Rules
 from sourcier.types import SourcierError
