@@ -69,7 +69,7 @@ class WarpSearch:
     #: Lists for each query token; by default as many as hold `_PROBED` tokens on average, and at least 4.
     probes: int | None = setting(None, "lists that each query token looks at", at_least=1)
     #: Documents that are scored with all tokens; at least twice as many as hits are asked for.
-    candidates: int = setting(64, "documents that are scored with all tokens", at_least=1)
+    candidates: int = setting(128, "documents that are scored with all tokens", at_least=1)
 
     def __post_init__(self) -> None:
         check_ranges(self)
