@@ -21,6 +21,33 @@ def test_a_fault_in_the_corpus_leaves_no_bar(tmp_path: Path, run: Run) -> None:
     assert (ended.status, f"{corpus}:2: is not JSON" in ended.fault) == (1, True)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["evaluate", "no-index", "--data"],
+        ["diagnose", "no-run", "--data"],
+        [
+            "train",
+            "--family",
+            "dense",
+            "--base",
+            "no-base",
+            "--data",
+            "{beir}",
+            "--output",
+            "no-run",
+            "--dev",
+        ],
+    ],
+    ids=["evaluate", "diagnose", "train"],
+)
+def test_a_file_where_a_folder_is_wanted(tmp_path: Path, run: Run, beir: Path, arguments: list[str]) -> None:
+    file = tmp_path / "pairs.tsv"
+    file.write_text("how deep is a well?\t30 metres\n")
+    said = run(*(word.format(beir=beir) for word in arguments), file).err.splitlines()
+    assert said[-1].startswith(f"sourcier: {file} is a file; give a BEIR folder, with corpus.jsonl")
+
+
 def test_a_query_of_stray_bytes_is_wrong_use(tmp_path: Path, run: Run) -> None:
     ended = run("search", tmp_path, os.fsdecode(b"\xff water"))
     assert (ended.status, "the query is not valid UTF-8" in ended.fault) == (2, True)

@@ -19,6 +19,7 @@ from tiny import tiny_model
 
 from sourcier.cli import entry
 from sourcier.cli.command import WrongUse
+from sourcier.data.collections import read_beir
 from sourcier.models.checkpoints import FAMILIES
 
 BASE = "sentence-transformers/all-MiniLM-L6-v2"
@@ -153,6 +154,19 @@ def is_there(name: str) -> bool:
             except ModuleNotFoundError:
                 return False
     return True
+
+
+def test_pairs_become_a_folder_to_evaluate_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (script,) = (
+        block.text for block in documents.blocks(TEXTS["docs/data.md"]) if "write_beir" in block.text
+    )
+    (tmp_path / "pairs.tsv").write_text("".join(f"question {n}\tanswer {n // 2}\n" for n in range(20)))
+    monkeypatch.chdir(tmp_path)
+    exec(compile(script, "docs/data.md", "exec"), {})
+    made = {split: read_beir("my-data", split) for split in ("train", "dev", "test")}
+    assert {split: len(one.queries) for split, one in made.items()} == {"train": 16, "dev": 2, "test": 2}
+    assert made["dev"].qrels == {"q0": {"d0": 1}, "q10": {"d5": 1}}
+    assert len(made["dev"].corpus) == 10
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sourcier.data.collections import Collection, Corpus, Query, read_beir, read_qrels, write_beir
+from sourcier.data.examples import Examples
 from sourcier.types import DataError, Document
 
 CORPUS = '{"_id": "d1", "title": "T", "text": "one"}\n{"_id": "d2", "text": "two"}\n'
@@ -324,6 +325,18 @@ def test_first_line_that_is_broken_is_not_taken_for_a_header(tmp_path: Path) -> 
     (tmp_path / "qrels.tsv").write_text("q1\td1\tone\n")
     with pytest.raises(DataError, match=r'qrels\.tsv:1: the grade is "one"; '):
         read_qrels(tmp_path / "qrels.tsv")
+
+
+@pytest.mark.parametrize("read", [read_beir, Examples.from_beir])
+def test_file_in_place_of_a_folder(tmp_path: Path, read: Callable[..., object]) -> None:
+    file = tmp_path / "pairs.jsonl"
+    file.write_text(CORPUS)
+    with pytest.raises(DataError) as caught:
+        read(file, "test")
+    assert str(caught.value) == (
+        f"{file} is a file; give a BEIR folder, with corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv "
+        "(docs/data.md makes one of pairs)"
+    )
 
 
 @pytest.mark.parametrize("identifier", ["a\tb", "a\nb", "a\r"])

@@ -37,6 +37,8 @@ TEXT_EXTENSIONS = (".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz")
 QRELS_EXTENSIONS = (".tsv", ".tsv.gz", ".txt", ".qrels")
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
 ID_KEYS = ("_id", "id")
+BEIR_FOLDER = "corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv"
+HOW_TO_MAKE_ONE = "docs/data.md makes one of pairs"
 OTHERWISE_METADATA = ' (where it is meant as it is, put it into "metadata")'
 
 
@@ -221,14 +223,16 @@ def write_beir(
 
 
 def find_file(folder: Path, stem: str, extensions: Sequence[str]) -> Path:
-    """The first of the files `stem` + extension that is in the folder."""
+    """The first of the files `stem` + extension that is in the BEIR folder."""
+    if folder.is_file():
+        raise DataError(f"{folder} is a file; give a BEIR folder, with {BEIR_FOLDER} ({HOW_TO_MAKE_ONE})")
     if not folder.is_dir():
         raise DataError(f"{folder}: there is no such folder; check the path")
     for extension in extensions:
         path = folder / f"{stem}{extension}"
         if path.is_file():
             return path
-    raise DataError(f"{folder}: holds no {stem}{extensions[0]}; a BEIR folder has corpus, queries and qrels/")
+    raise DataError(f"{folder}: holds no {stem}{extensions[0]}; a BEIR folder has {BEIR_FOLDER}")
 
 
 def _find_qrels(folder: Path, split: str) -> Path:
