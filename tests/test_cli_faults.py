@@ -48,6 +48,25 @@ def test_a_file_where_a_folder_is_wanted(tmp_path: Path, run: Run, beir: Path, a
     assert said[-1].startswith(f"sourcier: {file} is a file; give a BEIR folder, with corpus.jsonl")
 
 
+REMINING = "--negatives 1 --remine-every 1 --remine-corpus no-corpus --remine-device"
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("mine no-index --data no-data --output {}/mined.jsonl --device", "--device "),
+        (f"train --family dense --base b --data no-data --output {{}}/run {REMINING}", "remine.device="),
+    ],
+    ids=["mine", "train"],
+)
+def test_a_device_that_is_not_here_is_told_before_anything_is_read(
+    tmp_path: Path, run: Run, line: str, named: str, device: str
+) -> None:
+    ended = run(*line.format(tmp_path).split(), device)
+    assert (ended.status, ended.fault.startswith(f"{named}{device}: ")) == (1, True)
+
+
 def test_a_query_of_stray_bytes_is_wrong_use(tmp_path: Path, run: Run) -> None:
     ended = run("search", tmp_path, os.fsdecode(b"\xff water"))
     assert (ended.status, "the query is not valid UTF-8" in ended.fault) == (2, True)

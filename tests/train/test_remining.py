@@ -258,12 +258,9 @@ class TestCheck:
         with pytest.raises(SourcierError, match="holds 12 documents, and hits are chosen from rank 13 on"):
             self.check(corpus, ranks="13-20")
 
-    @pytest.mark.parametrize(
-        ("device", "message"), [("gpu", "is no device of PyTorch"), ("cuda:99", "this machine has [0-9]+ of")]
-    )
-    def test_a_device_that_is_not_there_is_named(self, corpus: Path, device: str, message: str) -> None:
-        with pytest.raises(SourcierError, match=f"remine.device={device}: {message}"):
-            self.check(corpus, device=device)
+    def test_a_device_that_is_not_there_is_named(self, corpus: Path) -> None:
+        with pytest.raises(SourcierError, match=r"remine\.device=cuda:99: this machine has [0-9]+ of"):
+            self.check(corpus, device="cuda:99")
 
 
 @pytest.mark.slow

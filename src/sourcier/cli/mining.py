@@ -62,6 +62,7 @@ def mine(settings: Any) -> Output:
     if not settings.output.endswith(".jsonl"):
         raise WrongUse(f"--output {settings.output}: name it .jsonl, by which `sourcier train` knows it")
     check_writable("--output", settings.output, "file")
+    _check_device(settings.device)
     examples = told(read_examples(settings.data, settings.split, lenient=settings.lenient))
     hide_weight_bars()
     with Retriever.open(settings.index, device=settings.device) as retriever:
@@ -87,6 +88,13 @@ def _rules(settings: Any) -> Rules:
         return Rules(**overrides(settings, Rules))
     except SourcierError as error:
         raise WrongUse(str(error)) from error
+
+
+def _check_device(name: str | None) -> None:
+    if name is not None:  # else PyTorch is not needed, by an index without a model
+        from sourcier.models.devices import check_device
+
+        check_device(name, given_as=f"--device {name}")
 
 
 def _teacher(settings: Any) -> CrossEncoder | None:

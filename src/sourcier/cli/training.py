@@ -94,10 +94,11 @@ def train(settings: Any) -> Output:
     record = read_record(settings)
     if settings.resume and (finished := _finished(settings.output, record)):
         return _output(finished, f"{settings.output} was finished before: ")
+    config = from_dict(Trainer.Config, record.train, where="train")
     if is_main():
         check_writable("--output", settings.output, "folder")
         RunFolder(settings.output).check(resume=settings.resume)
-    config = from_dict(Trainer.Config, record.train, where="train")
+        config.remine.check_device()
     examples = told(
         read_examples(str(record.data), record.split or "train", lenient=record.lenient, seed=config.seed)
     )

@@ -23,11 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-import torch
-
 from sourcier.config import setting
 from sourcier.data.collections import Corpus
 from sourcier.data.examples import Examples
+from sourcier.models.devices import check_device
 from sourcier.ranges import check_ranges
 from sourcier.train.negatives import Rules
 from sourcier.train.remine import Task
@@ -84,6 +83,10 @@ class Remining:
         def steps_until(self) -> int:
             """Steps from the copy of the model to the first one with the new negatives."""
             return self.delay if self.delay is not None else self.every or 0
+
+        def check_device(self) -> None:
+            """Refuses a device that is none, or that this machine, on which the main process mines, lacks."""
+            check_device(self.device, given_as=f"remine.device={self.device}")
 
         def rules(self, *, negatives: int, seed: int) -> Rules:
             return Rules(
@@ -150,7 +153,7 @@ class Remining:
                 f"{self._config.corpus}: remine corpus holds {documents} documents, and hits are chosen from rank "
                 f"{first} on: lower remine ranks, or name another corpus"
             )
-        _check_device(self._config.device)
+        self._config.check_device()
         if self._config.teacher is not None:
             CrossEncoder(self._config.teacher)
 
@@ -307,16 +310,3 @@ class Remining:
 
     def _log(self, step: int) -> Path:
         return self._work(step) / "log"
-
-
-def _check_device(name: str | None) -> None:
-    """Refuses a device that is none, or that this machine lacks."""
-    try:
-        device = torch.device(name or "cpu")
-        module = None if device.type == "cpu" else torch.get_device_module(device)
-    except RuntimeError as error:
-        raise SourcierError(
-            f"remine.device={name}: is no device of PyTorch: give cpu, cuda or cuda:1"
-        ) from error
-    if module is not None and (device.index or 0) >= (count := module.device_count()):
-        raise SourcierError(f"remine.device={name}: this machine has {count} of that kind: name another one")
