@@ -109,6 +109,25 @@ def test_a_crash_before_the_pointer_moves_keeps_the_old_version(
     assert ids(tmp_path) == ["old"]
 
 
+def test_a_first_build_that_is_killed_right_before_its_commit_did_not_finish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its manifest is there, and yet it is no index whose pointer was lost."""
+    child = os.fork()
+    if not child:
+        monkeypatch.setattr(
+            "sourcier.indexes.directory.replace_text", lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        )
+        build("dense", tmp_path, ONE, ids=["half"])
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    assert (tmp_path / "versions" / "000001" / "manifest.json").is_file()
+    with pytest.raises(SourcierError, match="no index here: a build did not finish"):
+        open_index(tmp_path)
+    build("dense", tmp_path, ONE, ids=["new"])
+    assert (ids(tmp_path), open_version(tmp_path).name) == (["new"], "000001")
+
+
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, OSError])
 def test_an_interrupt_after_the_pointer_moved_keeps_the_new_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]

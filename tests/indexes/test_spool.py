@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sourcier.encodings import DenseVectors
-from sourcier.indexes import changes, open_version
+from sourcier.indexes import changes, collect_garbage, create, open_version
 from sourcier.indexes.spool import Spool
 from sourcier.retrieval.retriever import Retriever
 from sourcier.types import Document, SourcierError
@@ -52,6 +52,36 @@ def stopped(tmp_path: Path) -> Path:
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path / "index", Lengths(limit=35))
     return tmp_path / "index"
+
+
+MORE = [Document(f"m{number}", "water") for number in range(30)]
+
+
+@pytest.fixture
+def spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An index to which `MORE` was added, with the chunks that a kill after the commit leaves behind."""
+    build(tmp_path, Lengths(), CORPUS[:20])
+    monkeypatch.setattr(Spool, "remove", lambda self: None)
+    Retriever.open(tmp_path, model=Lengths()).add(MORE, chunk=10)
+    monkeypatch.undo()
+    assert (tmp_path / "building" / "chunk-000002").is_dir()
+    return tmp_path
+
+
+@pytest.fixture
+def uncommitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An index to which `MORE` was to be added when the process was stopped right before the commit."""
+    build(tmp_path, Lengths(), CORPUS[:20])
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sourcier.indexes.directory.replace_text", stop)
+    with pytest.raises(KeyboardInterrupt):
+        Retriever.open(tmp_path, model=Lengths()).add(MORE, chunk=10)
+    monkeypatch.undo()
+    assert (tmp_path / "building" / "finished").is_file()
+    return tmp_path
 
 
 def test_a_resumed_build_ends_as_one_that_was_not_stopped(stopped: Path, tmp_path: Path) -> None:
@@ -172,37 +202,69 @@ def test_a_bad_row_late_in_the_corpus_costs_no_encoding(tmp_path: Path) -> None:
 
 def test_adding_can_go_on_too(tmp_path: Path) -> None:
     build(tmp_path, Lengths(), CORPUS[:20])
-    more = [Document(f"m{number}", "water") for number in range(30)]
     with pytest.raises(KeyboardInterrupt):
-        Retriever.open(tmp_path, model=Lengths(limit=15)).add(more, chunk=10)
+        Retriever.open(tmp_path, model=Lengths(limit=15)).add(MORE, chunk=10)
     encoder = Lengths()
-    grown = Retriever.open(tmp_path, model=encoder).add(more, chunk=10, resume=True)
+    grown = Retriever.open(tmp_path, model=encoder).add(MORE, chunk=10, resume=True)
     assert (len(encoder.encoded), len(grown.index)) == (20, 50)
 
 
 def test_adding_goes_on_though_the_index_changed_meanwhile(tmp_path: Path) -> None:
     build(tmp_path, Lengths(), CORPUS[:20])
-    more = [Document(f"m{number}", "water") for number in range(30)]
     with pytest.raises(KeyboardInterrupt):
-        Retriever.open(tmp_path, model=Lengths(limit=15)).add(more, chunk=10)
+        Retriever.open(tmp_path, model=Lengths(limit=15)).add(MORE, chunk=10)
     changes.delete(tmp_path, ["d3"])
     encoder = Lengths()
-    grown = Retriever.open(tmp_path, model=encoder).add(more, chunk=10, resume=True)
+    grown = Retriever.open(tmp_path, model=encoder).add(MORE, chunk=10, resume=True)
     assert (len(encoder.encoded), len(grown.index)) == (20, 49)
 
 
-def test_going_on_with_what_was_committed_encodes_nothing_and_changes_no_document(
+def test_going_on_with_what_was_committed_encodes_nothing_and_changes_no_document(spare: Path) -> None:
+    encoder = Lengths()
+    grown = Retriever.open(spare, model=encoder).add(MORE, chunk=10, resume=True)
+    assert (len(encoder.encoded), len(grown.index)) == (0, 50)
+    assert not (spare / "building").exists()
+
+
+def test_what_is_left_of_a_committed_build_stands_in_the_way_of_no_other_documents(spare: Path) -> None:
+    encoder = Lengths()
+    others = [*MORE[:10], *(Document(f"o{number}", "water") for number in range(15))]
+    grown = Retriever.open(spare, model=encoder).add(others, chunk=10, resume=True)
+    assert (len(encoder.encoded), len(grown.index)) == (15, 65)
+
+
+def test_what_is_left_of_a_committed_build_stands_in_the_way_of_no_other_plan(spare: Path) -> None:
+    encoder = Lengths()
+    build(spare, encoder, resume=True)
+    assert (len(encoder.encoded), open_version(spare).manifest.documents) == (50, 50)
+
+
+def test_what_is_left_of_a_committed_build_is_not_taken_without_texts_to_compare(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after a kill between the commit and the removal of the chunks."""
-    build(tmp_path, Lengths(), CORPUS[:20])
-    more = [Document(f"m{number}", "water") for number in range(30)]
+    """Vectors of the same ids may have been made anew."""
     monkeypatch.setattr(Spool, "remove", lambda self: None)
-    with Retriever.open(tmp_path, model=Lengths()) as before:
-        before.add(more, chunk=10).close()
+    with create("dense", tmp_path) as writer:
+        writer.add(["a"], DenseVectors(np.ones((1, 2), dtype=np.float32)))
+        writer.finish()
     monkeypatch.undo()
-    assert open_version(tmp_path).manifest.documents == 50
+    with create("dense", tmp_path, resume=True) as writer:
+        assert not writer.take(["a"])
+
+
+def test_collecting_garbage_removes_what_is_left_of_a_committed_build(spare: Path) -> None:
+    assert collect_garbage(spare) > 0
+    assert not (spare / "building").exists()
+
+
+def test_chunks_of_a_build_that_was_stopped_before_its_commit_are_kept_for_it_alone(
+    uncommitted: Path,
+) -> None:
+    """The next version has the number that it was to have."""
+    assert changes.delete(uncommitted, ["d3"]).version == "000002"
+    collect_garbage(uncommitted)
     encoder = Lengths()
-    grown = Retriever.open(tmp_path, model=encoder).add(more, chunk=10, resume=True)
-    assert (len(encoder.encoded), len(grown.index)) == (0, 50)
-    assert not (tmp_path / "building").exists()
+    with pytest.raises(SourcierError, match="the unfinished build has extends True"):
+        build(uncommitted, encoder, resume=True)
+    grown = Retriever.open(uncommitted, model=encoder).add(MORE, chunk=10, resume=True)
+    assert (len(encoder.encoded), len(grown.index)) == (0, 49)

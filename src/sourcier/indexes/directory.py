@@ -32,12 +32,14 @@ from sourcier.indexes.disk import (
     make_folder,
     not_written,
     release,
+    remove_folder,
     sweep,
     sync,
     sync_tree,
     take_lock,
     writing,
 )
+from sourcier.indexes.finished import noted, settle
 from sourcier.indexes.manifest import (
     FORMAT,
     Description,
@@ -49,6 +51,7 @@ from sourcier.indexes.manifest import (
     sha256_of,
 )
 from sourcier.indexes.version import (
+    BUILDING,
     MANIFEST,
     POINTER,
     SEGMENTS,
@@ -57,10 +60,11 @@ from sourcier.indexes.version import (
     deleted_file,
     no_index,
     open_version,
+    was_committed,
 )
 from sourcier.types import NotWritten, SourcierError
 
-MODELS, BUILDING = "models", "building"
+MODELS = "models"
 
 
 class NewVersion:
@@ -234,11 +238,20 @@ def collect_garbage(root: str | os.PathLike[str]) -> int:
         for kind in (VERSIONS, SEGMENTS, MODELS):
             for folder in sorted((version.root / kind).glob("*")):
                 if folder.relative_to(version.root) not in kept:
-                    freed += sum(path.stat().st_size for path in files_in(folder))
+                    freed += _size(folder)
                     shutil.rmtree(folder)
+        building = version.root / BUILDING
+        if noted(building) is not None:
+            freed += _size(building)
+            remove_folder(building)
         return freed
     finally:
         release(lock)
+
+
+def _size(folder: Path) -> int:
+    """Bytes of all files in a folder."""
+    return sum(path.stat().st_size for path in files_in(folder))
 
 
 def _save(folder: Path, save: Callable[[Path], object]) -> None:
@@ -260,7 +273,7 @@ def _current_number(root: Path) -> int | None:
     try:
         pointer = read_pointer(root / POINTER)
         if pointer is None:
-            return None if any((root / VERSIONS).glob(f"*/{MANIFEST}")) else 0
+            return None if was_committed(root) else 0
         read_manifest(root / VERSIONS / pointer.name / MANIFEST, pointer.sha256)
     except SourcierError:
         return None
@@ -279,6 +292,7 @@ def _remove_litter(root: Path, current: int) -> None:
     for folder in (*(root / VERSIONS).glob("*"), *(root / SEGMENTS).glob("*")):
         if folder.name.isdecimal() and int(folder.name) > current:
             shutil.rmtree(folder)
+    settle(root / BUILDING, current)
     sweep(root, POINTER, BUILDING)
     sweep(root / MODELS, "")
     sweep(root / BUILDING, "")

@@ -3,9 +3,13 @@
     INDEX/building/plan.json           what is being built, with what settings
     INDEX/building/chunk-000000/...    ids, which of them have content, encodings, texts
     INDEX/building/chunk-000000/about.json     of what documents the chunk was made, and the size of each file
+    INDEX/building/finished            the version that is about to be committed, or was, with these chunks
 
 A chunk appears whole: it is written beside its place, synced and renamed. One that is not whole any more, or was made
 from other texts, is made again. Arrays are mapped when they are read.
+
+The chunks go when their version is committed. Those that a kill left behind after that are spare: the same build, asked
+for again, need not encode its texts a second time, and they stand in the way of no other one.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from sourcier.config import write_json
 from sourcier.indexes.arrays import map_array, save_array
 from sourcier.indexes.disk import files_in, make_folder, remove_folder, sync_tree, writing
 from sourcier.indexes.documents import DocumentStore, DocumentWriter, as_batch, digest
+from sourcier.indexes.finished import note, noted
 from sourcier.indexes.sources import Rows
 from sourcier.types import Document, SourcierError
 
@@ -37,10 +42,12 @@ class Spool:
     def __init__(self, folder: Path, plan: dict[str, Any], *, resume: bool) -> None:
         self.folder = folder
         self._chunks = 0
+        self._spare = noted(folder) is not None
         begun = _read(folder / _PLAN) if resume else None
-        if begun is not None:
+        if begun is not None and not (self._spare and _differing(begun, plan)):
             _refuse_other_plan(folder / _PLAN, begun, plan)
             return
+        self._spare = False
         self.remove()
         make_folder(folder)
         write_json(folder / _PLAN, plan)
@@ -48,13 +55,15 @@ class Spool:
     def take(self, row: int, ids: Sequence[str], documents: Sequence[Document] | None) -> bool:
         """Take the next chunk over where it is there, whole, and made from these documents.
 
-        `row`: of the first document. Other ids are another corpus, and refused; other texts under the same ids are what
-        the corpus has become, and the chunk has to be made again.
+        `row`: of the first document. Other ids are another corpus, and refused unless the chunks are spare; other texts
+        under the same ids are what the corpus has become, and the chunk has to be made again.
         """
         place = self._chunk(self._chunks)
         about = _about_whole(place)
         if about is None:
             return False
+        if self._spare and (about["ids"] != list(ids) or documents is None):
+            return False  # without texts, nothing tells whether it is the same build that is asked for again
         _refuse_other_ids(row, about["ids"], ids)
         if documents is not None and about["digest"] != digest(documents):
             return False
@@ -132,6 +141,10 @@ class Spool:
             if encoding is not None:
                 yield encoding
 
+    def finish(self, version: int) -> None:
+        """Note what the chunks become, before that is committed."""
+        note(self.folder, version)
+
     def remove(self) -> None:
         """Remove all chunks, and the plan."""
         if self.folder.is_dir():
@@ -204,13 +217,18 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _refuse_other_plan(path: Path, begun: dict[str, Any], plan: dict[str, Any]) -> None:
     """A build goes on as it began."""
+    name = _differing(begun, plan)
+    if name is not None:
+        raise SourcierError(
+            f"{path}: the unfinished build has {name} {begun.get(name)!r}, and this one {plan.get(name)!r}: "
+            "ask for the same, or begin anew without resume"
+        )
+
+
+def _differing(begun: dict[str, Any], plan: dict[str, Any]) -> str | None:
+    """What of a plan is not as it was when the build began."""
     asked = json.loads(json.dumps(plan))
-    for name in {**begun, **asked}:
-        if begun.get(name) != asked.get(name):
-            raise SourcierError(
-                f"{path}: the unfinished build has {name} {begun.get(name)!r}, and this one {asked.get(name)!r}: "
-                "ask for the same, or begin anew without resume"
-            )
+    return next((name for name in {**begun, **asked} if begun.get(name) != asked.get(name)), None)
 
 
 def _refuse_other_ids(row: int, here: Sequence[str], asked: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from sourcier.indexes.arrays import map_array
+from sourcier.indexes.finished import noted
 from sourcier.indexes.manifest import (
     DamagedIndex,
     FileRecord,
@@ -25,7 +26,7 @@ from sourcier.types import SourcierError
 T = TypeVar("T")
 
 POINTER, MANIFEST = "CURRENT", "manifest.json"
-VERSIONS, SEGMENTS = "versions", "segments"
+VERSIONS, SEGMENTS, BUILDING = "versions", "segments", "building"
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,10 @@ def reading(root: str | os.PathLike[str], open_parts: Callable[[Version], T]) ->
     while True:
         pointer = read_pointer(root / POINTER)
         if pointer is None:
-            raise no_index(root)
+            error = no_index(root)
+            if read_pointer(root / POINTER) is None:
+                raise error
+            continue  # the first version was committed just now
         try:
             version = Version(
                 root, pointer.name, read_manifest(root / VERSIONS / pointer.name / MANIFEST, pointer.sha256)
@@ -118,10 +122,17 @@ def reading(root: str | os.PathLike[str], open_parts: Callable[[Version], T]) ->
 
 def no_index(root: Path) -> SourcierError:
     """What to tell of a folder without a pointer."""
-    if any((root / VERSIONS).glob(f"*/{MANIFEST}")):
+    if was_committed(root):
         return missing(root / POINTER)
     mend = "a build did not finish: build it again" if (root / VERSIONS).is_dir() else "build one there first"
     return SourcierError(f"{root}: no index here: {mend}")
+
+
+def was_committed(root: Path) -> bool:
+    """Whether a folder without a pointer once had one."""
+    written = {path.parent.name for path in (root / VERSIONS).glob(f"*/{MANIFEST}")}
+    # Of a first build that was killed just before its commit, the manifest is there, and the note.
+    return bool(written - ({"000001"} if noted(root / BUILDING) == 1 else set()))
 
 
 def missing(path: object) -> DamagedIndex:

@@ -120,6 +120,7 @@ class IndexWriter:
     def finish(self) -> Version:
         """Write the segment, and make a version with it the one that readers open."""
         record = write_segment(self._new.segment_folder, self._spool, self.kind, self._build, self._largest())
+        self._spool.finish(int(self._new.name))
         if self._base is None:
             version = self._new.commit(self._description(), [record], {})
         else:
