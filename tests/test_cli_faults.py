@@ -12,6 +12,8 @@ from command_line import Run
 
 from sourcier.cli import entry
 from sourcier.cli.command import Command, Output
+from sourcier.data.collections import Query, write_beir
+from sourcier.types import Document
 
 
 def test_a_fault_in_the_corpus_leaves_no_bar(tmp_path: Path, run: Run) -> None:
@@ -65,6 +67,36 @@ def test_a_device_that_is_not_here_is_told_before_anything_is_read(
 ) -> None:
     ended = run(*line.format(tmp_path).split(), device)
     assert (ended.status, ended.fault.startswith(f"{named}{device}: ")) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("document", "query", "message"),
+    [
+        (
+            "a well",
+            "q1",
+            "document id 'a well' of {index} is empty or holds white space, which a TREC run cannot: "
+            "rename it in the corpus and build the index again, or leave --run out",
+        ),
+        (
+            "well",
+            "q\u00a01",
+            "query id 'q\\xa01' of {data}/queries.jsonl is empty or holds white space, which a TREC run cannot: "
+            "rename it there and in the qrels, or leave --run out",
+        ),
+    ],
+    ids=["document", "query"],
+)
+def test_an_id_that_a_run_cannot_hold_is_told_before_the_search(
+    tmp_path: Path, run: Run, document: str, query: str, message: str
+) -> None:
+    data, index, file = tmp_path / "docs", tmp_path / "index", tmp_path / "ours.run"
+    documents, queries = [Document(document, "water in the ground")], [Query(query, "water")]
+    write_beir(data, documents, queries, {"test": {query: {document: 1}}})
+    assert run("index", "build", "--kind", "bm25", "--data", data, "--output", index).status == 0
+    assert run("evaluate", index, "--data", data).status == 0
+    ended = run("evaluate", index, "--data", data, "--run", file)
+    assert (ended.status, ended.fault) == (1, f"{file}: {message.format(data=data, index=index)}")
 
 
 def test_a_query_of_stray_bytes_is_wrong_use(tmp_path: Path, run: Run) -> None:

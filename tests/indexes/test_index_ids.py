@@ -9,7 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sourcier.indexes.ids import IdTable, IdWriter
+from sourcier.encodings import DenseVectors
+from sourcier.indexes import create, extend, open_version
+from sourcier.indexes.changes import delete
+from sourcier.indexes.ids import IdTable, IdWriter, document_ids
 from sourcier.types import DataError
 
 
@@ -32,6 +35,17 @@ def test_any_ids_come_back(tmp_path: Path, ids: list[str], size: int) -> None:
     assert len(table) == len(ids)
     assert table.names(rows).tolist() == ids
     assert table.rows(ids).tolist() == rows.tolist()
+
+
+def test_the_ids_of_a_version_are_those_of_documents_that_are_not_deleted(tmp_path: Path) -> None:
+    with create("dense", tmp_path) as writer:
+        writer.add(["a", "b", "c"], DenseVectors(np.ones((3, 2), dtype=np.float32)))
+        writer.finish()
+    with extend(tmp_path) as writer:
+        writer.add(["b", "d"], DenseVectors(np.ones((2, 2), dtype=np.float32)))
+        writer.finish()
+    delete(tmp_path, ["c"])
+    assert list(document_ids(open_version(tmp_path))) == ["a", "b", "d"]
 
 
 def test_an_unknown_id_has_no_row(tmp_path: Path) -> None:

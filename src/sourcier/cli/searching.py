@@ -6,7 +6,9 @@ import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sourcier.cli.command import (
     Command,
@@ -23,6 +25,10 @@ from sourcier.cli.command import (
 from sourcier.cli.places import check_writable
 from sourcier.config import to_dict
 from sourcier.types import Hit, Hits
+
+if TYPE_CHECKING:
+    from sourcier.data.collections import Collection
+    from sourcier.indexes.version import Version
 
 
 def add_search_flags(parser: Parser, _: Sequence[str]) -> None:
@@ -165,6 +171,8 @@ def evaluate(settings: Any) -> Output:
     collection = told(read_beir(settings.data, settings.split, lenient=settings.lenient))
     evaluation.check(collection, measures=measures, k=settings.k)  # before models are loaded
     baseline = runs.read_trec(settings.compare) if settings.compare else None
+    if settings.run:
+        _check_ids(settings, collection)
     with open_stages(settings) as retriever:
         result = evaluation.evaluate(
             _Filtered(retriever, settings.where), collection, measures=measures, k=settings.k, progress=True
@@ -179,6 +187,31 @@ def evaluate(settings: Any) -> Output:
         values["compare"] = [asdict(one) | {"delta": one.delta} for one in comparisons]
         text += "\n" + report.comparison_table(comparisons, baseline=settings.compare)
     return Output(values, text)
+
+
+def _check_ids(settings: Any, collection: Collection) -> None:
+    """Refuse, before the search, ids that the run could not hold after it."""
+    from sourcier.data.collections import TEXT_EXTENSIONS, find_file
+    from sourcier.eval import measure, runs
+    from sourcier.indexes.version import reading
+
+    runs.check_columns(
+        settings.run,
+        "query id",
+        measure.with_relevant(collection.qrels),
+        source=find_file(Path(settings.data), "queries", TEXT_EXTENSIONS),
+        mend="rename it there and in the qrels, or leave --run out",
+    )
+    for index in (settings.index, *settings.fuse):
+        reading(index, partial(_check_documents, settings.run, index))
+
+
+def _check_documents(run: str, index: str, version: Version) -> None:
+    from sourcier.eval import runs
+    from sourcier.indexes.ids import document_ids
+
+    mend = "rename it in the corpus and build the index again, or leave --run out"
+    runs.check_columns(run, "document id", document_ids(version), source=index, mend=mend)
 
 
 COMMANDS = {

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sourcier.config import replace_text
 from sourcier.types import DataError, Hits
 
 Run = Mapping[str, Mapping[str, float]]
+_COLUMN = re.compile(r"\S+")
 
 
 def from_hits(queries: Sequence[str], hits: Hits) -> dict[str, dict[str, float]]:
@@ -29,14 +30,31 @@ def ranking(found: Mapping[str, float]) -> list[str]:
 
 def write_trec(path: str | os.PathLike[str], run: Run, tag: str = "sourcier") -> None:
     """Write a run as `query Q0 document rank score tag`, one hit a line, with the scores in full."""
-    _check_column(path, "tag", tag)
+    check_columns(path, "tag", [tag])
     lines = []
     for query, found in run.items():
-        _check_column(path, "query id", query)
+        check_columns(path, "query id", [query])
+        check_columns(path, "document id", found)
         for rank, document in enumerate(ranking(found), start=1):
-            _check_column(path, "document id", document)
             lines.append(f"{query} Q0 {document} {rank} {found[document]!r} {tag}\n")
     replace_text(path, "".join(lines))
+
+
+def check_columns(
+    path: str | os.PathLike[str],
+    what: str,
+    values: Iterable[str],
+    *,
+    source: str | os.PathLike[str] | None = None,
+    mend: str = "rename it, or write no run",
+) -> None:
+    """Refuse what a column of the run in `path` cannot hold; `source` is where the values are from."""
+    for value in values:
+        if not _COLUMN.fullmatch(value):
+            place = "" if source is None else f" of {source}"
+            raise DataError(
+                f"{path}: {what} {value!r}{place} is empty or holds white space, which a TREC run cannot: {mend}"
+            )
 
 
 def read_trec(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
@@ -72,10 +90,3 @@ def _parse_line(where: str, line: str) -> tuple[str, str, float]:
     if math.isnan(value):
         raise DataError(f"{where}: score '{score}' is not a number: mend the line")
     return query, document, value
-
-
-def _check_column(path: str | os.PathLike[str], what: str, value: str) -> None:
-    if not value or any(character.isspace() for character in value):
-        raise DataError(
-            f"{path}: {what} {value!r} is empty or holds a space, which a TREC run cannot: rename it, or write no run"
-        )

@@ -11,7 +11,7 @@ taken for equal ids.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from hashlib import blake2b
 from pathlib import Path
@@ -21,12 +21,15 @@ import pyarrow as pa
 
 from sourcier.indexes.arrays import ArrayWriter, map_array, map_file, save_array
 from sourcier.indexes.disk import writing
+from sourcier.indexes.version import Version
 from sourcier.types import DataError
 
 _BYTES, _OFFSETS, _HASHES, _ROWS = "ids.utf8", "ids.offsets.npy", "ids.hashes.npy", "ids.rows.npy"
 _HASH = np.dtype("S16")
 #: Ids that are decoded one by one: Arrow costs more to call than that.
 _FEW = 128
+#: Ids that are decoded together where all are gone through, which bounds the memory.
+_TOGETHER = 65_536
 
 
 class KnownIds:
@@ -152,6 +155,15 @@ class IdTable:
         hashes = _hashes([identifier.encode("utf-8", "surrogatepass") for identifier in ids])
         places = np.searchsorted(self._hashes, hashes).clip(max=self._count - 1)
         return np.where(self._hashes[places] == hashes, self._rows[places], -1)
+
+
+def document_ids(version: Version) -> Iterator[str]:
+    """The ids of the documents of a version that are not deleted; nothing else of it is read."""
+    for record in version.manifest.segments:
+        table, deleted = IdTable(version.segment_folder(record)), version.deleted(record)
+        for start in range(0, len(table), _TOGETHER):
+            rows = np.arange(start, min(start + _TOGETHER, len(table)))
+            yield from table.names(rows if deleted is None else rows[~deleted[rows]])
 
 
 def _encode(identifier: object, row: int) -> bytes:
