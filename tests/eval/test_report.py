@@ -49,6 +49,19 @@ def test_a_table_has_a_column_a_key_and_four_digits() -> None:
     assert "│ ours [new] │  0.2500 │ 3 │" in text
 
 
+@pytest.mark.parametrize(("columns", "wanted"), [("50", 50), ("10", 47)])
+def test_a_table_fits_the_terminal_as_far_as_its_numbers_let_it(
+    monkeypatch: pytest.MonkeyPatch, columns: str, wanted: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = table([{"index": "a" * 100, "nDCG@10": 0.12345, "recall@100": 1.0}]).splitlines()
+    assert {len(line) for line in lines} == {
+        wanted
+    }  # 20 for the name, 7 and 10 for numbers, 3 × 3 + 1 around them
+    assert "0.1235 │     1.0000 │" in lines[3]
+    assert sum(line.count("a") for line in lines) == 100 + "recall".count("a")
+
+
 def test_a_comparison_is_shown_with_its_baseline() -> None:
     evaluation = evaluate(QRELS, {"q0": GOOD}, ["MRR@10"])
     text = comparison_table(compare(evaluation, evaluation), baseline="old.run")

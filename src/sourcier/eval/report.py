@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,10 @@ from sourcier.types import SourcierError
 #: Sign patterns that are drawn for a p-value: its resolution is about 1 / FLIPS.
 FLIPS = 10_000
 _CHUNK = 500
+#: Columns of text where there is no terminal to fit into.
+_WIDTH = 160
+#: What a column of a table takes beside its text, and the width down to which a text is folded.
+_BORDER, _FOLDED = 3, 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,16 +63,23 @@ def sign_flip_p_value(differences: np.ndarray, *, seed: int = 0) -> float:
 
 
 def table(rows: Sequence[Mapping[str, object]], title: str | None = None) -> str:
-    """Rows as a table of text: one column a key, numbers to the right, fractions with four digits."""
+    """Rows as a table of text: one column a key, numbers to the right, fractions with four digits.
+
+    It is no wider than the terminal, unless its numbers need more: texts are folded, numbers never.
+    """
     names = list(dict.fromkeys(name for row in rows for name in row))
     drawn = Table(title=title, title_justify="left")
+    least = 1
     for name in names:
         numeric = all(isinstance(row.get(name, 0), (int, float)) for row in rows)
-        drawn.add_column(name, justify="right" if numeric else "left", no_wrap=numeric)
+        drawn.add_column(name, justify="right" if numeric else "left", no_wrap=numeric, overflow="fold")
+        widest = max(len(one) for one in (name, *(_cell(row.get(name, "")) for row in rows)))
+        least += _BORDER + (widest if numeric else min(widest, _FOLDED))
     for row in rows:
         drawn.add_row(*(_cell(row.get(name, "")) for name in names))
     page = io.StringIO()
-    Console(file=page, width=160, markup=False, color_system=None).print(drawn)
+    width = max(least, shutil.get_terminal_size((_WIDTH, 24)).columns)
+    Console(file=page, width=width, markup=False, color_system=None).print(drawn)
     return page.getvalue().rstrip("\n")
 
 
