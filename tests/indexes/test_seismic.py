@@ -100,3 +100,29 @@ def test_where_few_are_left_the_search_is_exact(folder: Path) -> None:
     ranked = segment.best(segment.checked(ASKED), 8, allowed, segment.Search())
     order = np.argsort(-SCORES[:, ::100], axis=1, kind="stable") * 100
     assert ranked.rows.tolist() == order.tolist()
+
+
+def one_term_each(terms: list[int]) -> TermWeights:
+    return TermWeights(
+        np.arange(len(terms) + 1), np.array(terms, dtype=np.int32), np.ones(len(terms), dtype=np.float32)
+    )
+
+
+def test_terms_behind_the_last_of_the_documents_score_nothing(tmp_path: Path) -> None:
+    """Seismic itself ends the search on them."""
+    with create("seismic", tmp_path) as writer:
+        writer.add(["a", "b"], one_term_each([3, 5]))
+        writer.finish()
+    asked = TermWeights(np.array([0, 2, 3]), np.array([5, 6, 6]), np.ones(3, dtype=np.float32))
+    hits = open_index(tmp_path).search(asked, 2)
+    assert hits.ids.tolist() == [["b", "a"], ["a", "b"]]
+    assert hits.scores.tolist() == [[1, 0], [0, 0]]
+
+
+def test_vocabularies_of_more_than_16_bits(tmp_path: Path) -> None:
+    """As XLM-R's. 4,464 is what 70,000 becomes in 16 bits."""
+    with create("seismic", tmp_path) as writer:
+        writer.add(["low", "high"], one_term_each([4464, 70_000]))
+        writer.finish()
+    hits = open_index(tmp_path).search(one_term_each([4464, 70_000]), 1)
+    assert (hits.ids.tolist(), hits.scores.tolist()) == ([["low"], ["high"]], [[1], [1]])

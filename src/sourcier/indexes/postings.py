@@ -93,6 +93,11 @@ class Postings:
         self.documents = map_array(folder / _DOCUMENTS)
         self.vectors = map_array(folder / _VECTORS)
 
+    @property
+    def terms(self) -> int:
+        """The number behind the largest term that a document holds."""
+        return len(self.offsets) - 1
+
     def scores(self, terms: np.ndarray, vectors: np.ndarray, documents: int) -> np.ndarray:
         """One query against all documents: dot products of the vectors of common terms, summed. [N] float32"""
         return _scores(terms, vectors, self.offsets, self.documents, self.vectors, documents)

@@ -16,20 +16,23 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from seismic import SeismicIndexRaw
+from seismic import SeismicIndexRaw, SeismicIndexRawLV
 
 from sourcier.config import setting
 from sourcier.encodings import TermVectors
 from sourcier.indexes.disk import not_written, writing
 from sourcier.indexes.kind import Chunks
 from sourcier.indexes.manifest import DamagedIndex, Written
-from sourcier.indexes.ranking import Ranked, in_order
+from sourcier.indexes.postings import Postings
+from sourcier.indexes.ranking import Ranked, in_order, no_results
 from sourcier.indexes.sparse import SparseSegment
 from sourcier.ranges import check_ranges
 
 _FILE, _INPUT = "lists.seismic", "documents.bin"
 #: Share of documents that a filter leaves below which the exact lists are searched.
 _FEW = 0.1
+#: Terms below this number fit into the 16 bits that Seismic has for one; the form for larger vocabularies has 32.
+_NARROW = 2**16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +77,8 @@ class SeismicSegment(SparseSegment):
         if written.counts["postings"]:
             with writing(folder / _INPUT):
                 _write_documents(folder / _INPUT, chunks)
-            index = SeismicIndexRaw.build(
+            form = _form(Postings(folder))
+            index = form.build(
                 str(folder / _INPUT),
                 n_postings=build.n_postings,
                 centroid_fraction=build.centroid_fraction,
@@ -83,13 +87,14 @@ class SeismicSegment(SparseSegment):
             with writing(folder / _FILE):
                 index.save(str(folder / _FILE))
             del index
-            _refuse_short(folder / _FILE)
+            _refuse_short(folder / _FILE, form)
             (folder / _INPUT).unlink()
         return written
 
     def __init__(self, folder: Path, written: Written) -> None:
         super().__init__(folder, written)
         self._path = folder / _FILE
+        self._form = _form(self.postings)
         # Opened now, read at the first search: the version may have been removed by then.
         self._file = self._path.open("rb") if written.counts["postings"] else None
         if self._file is not None:
@@ -128,18 +133,20 @@ class SeismicSegment(SparseSegment):
         assert self._file is not None
         opened = Path(f"/dev/fd/{self._file.fileno()}")
         try:
-            return SeismicIndexRaw.load(str(opened if opened.exists() else self._path))
+            return self._form.load(str(opened if opened.exists() else self._path))
         except OSError as error:
             raise DamagedIndex(
                 f"{self._path}: cannot be read by Seismic ({error}): open the index again, or restore the file"
             ) from error
 
     def _candidates(self, query: TermVectors, count: int, search: SeismicSearch) -> Ranked:
-        if not len(query.terms):
-            return Ranked(np.empty((1, 0), dtype=np.int64), np.empty((1, 0), dtype=np.float32))
+        # Seismic ends the search, or the process, on a term behind the last that a document holds.
+        known = query.terms < self.postings.terms
+        if not known.any():
+            return no_results(1)
         found = self.index.search(
-            query.terms.astype(np.int32),
-            query.vectors[:, 0],
+            query.terms[known].astype(np.int32),
+            query.vectors[known, 0],
             count,
             search.query_cut,
             search.heap_factor,
@@ -150,10 +157,15 @@ class SeismicSegment(SparseSegment):
         return in_order(np.array([rows], dtype=np.int64), np.array([scores], dtype=np.float32))
 
 
-def _refuse_short(path: Path) -> None:
+def _form(postings: Postings) -> Any:
+    """What of Seismic holds the terms of these lists."""
+    return SeismicIndexRaw if postings.terms <= _NARROW else SeismicIndexRawLV
+
+
+def _refuse_short(path: Path, form: Any) -> None:
     """Refuse a file of Seismic that lacks its end: on a full disk Seismic loses that without a word."""
     try:
-        SeismicIndexRaw.load(str(path))
+        form.load(str(path))
     except OSError as error:
         raise not_written(path, f"no space left: {error}") from error
 
