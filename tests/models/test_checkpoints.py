@@ -351,3 +351,10 @@ def test_a_model_of_ours_is_no_base(folder, family):
     """A new model on it would lose its head and its settings without a word. (Hazard D1.)"""
     with pytest.raises(SourcierError, match="is a model of Sourcier: from_pretrained loads it"):
         FAMILIES[family].from_base(folder)
+
+
+def test_a_folder_that_is_not_there_is_told_from_one_without_a_model(tmp_path):
+    with pytest.raises(SourcierError, match=f"^{re.escape(str(tmp_path / 'run'))}: there is no such folder"):
+        load(tmp_path / "run")
+    with pytest.raises(SourcierError, match=r"sourcier\.json is missing: not a model of Sourcier"):
+        load(tmp_path)

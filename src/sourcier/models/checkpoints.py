@@ -203,12 +203,15 @@ def _copy(weights: dict[str, torch.Tensor], heads: dict[str, torch.Tensor], wher
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
+    if not folder.exists():
+        raise SourcierError(f"{folder}: there is no such folder; check the path")
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise SourcierError(
-            f"{path} is missing: not a model of Sourcier; from_base makes one of a Hugging Face model"
+            f"{path} is missing: not a model of Sourcier; from_base makes one of a Hugging Face model "
+            "(on the command line: --family)"
         ) from error
     except (OSError, ValueError) as error:
         raise SourcierError(f"{path}: cannot be read: {first_line(error)}") from error
