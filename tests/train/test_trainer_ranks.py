@@ -145,15 +145,28 @@ def test_a_launcher_that_restarts_goes_on_with_the_run(arguments: list[str], tmp
     assert json.loads((tmp_path / "run" / "training.json").read_text())["steps"] == 6
 
 
-def test_two_processes_train_a_part_of_a_model_as_one_does(tmp_path: Path) -> None:
-    """Nobody waits for the gradient of what is frozen."""
-    alone, together = tmp_path / "alone", tmp_path / "together"
-    for folder in (alone, together):
-        tiny_model("bert", folder / "base")
-    parts(alone)
-    finished = launch("parts", together)
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where two processes trained parts of a tiny model, and left the names of the threads that they ended with."""
+    folder = tmp_path_factory.mktemp("together")
+    tiny_model("bert", folder / "base")
+    finished = launch("parts", folder)
     assert finished.returncode == 0, finished.stderr
+    return folder
+
+
+def test_two_processes_train_a_part_of_a_model_as_one_does(together: Path, tmp_path: Path) -> None:
+    """Nobody waits for the gradient of what is frozen."""
+    tiny_model("bert", tmp_path / "base")
+    parts(tmp_path)
     for name in ("adapters", "layers"):
-        one, two = (load(folder / name / "last").state_dict() for folder in (alone, together))
+        one, two = (load(folder / name / "last").state_dict() for folder in (tmp_path, together))
         for weight, value in one.items():
             torch.testing.assert_close(two[weight], value, rtol=0, atol=1e-7, msg=f"{name}: {weight}")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the names of threads are read from /proc")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_script_that_ends_has_ended_its_group(rank: int, together: Path) -> None:
+    """A thread of Gloo's that outlives the interpreter may abort a process whose work is done."""
+    assert "gloo" not in (together / f"threads{rank}").read_text()

@@ -11,6 +11,7 @@ torchrun --nproc_per_node N trainer_worker.py command FOLDER WHERE ARGUMENTS…
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
 import os
@@ -132,6 +133,12 @@ def refused(output: Path, **settings: Any) -> str:
     return "it did begin"
 
 
+def note_threads(file: Path) -> None:
+    """Writes the names of the threads that there are when all else is over."""
+    names = [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
+    file.write_text("\n".join(names))
+
+
 def parts(folder: Path) -> None:
     """The base is there already; dropout is none, so that one process does the same."""
     rows = [Example(f"water {n}", f"lake {n}", (f"file {n}",)) for n in range(8)]
@@ -173,6 +180,9 @@ if __name__ == "__main__":
         said = refused(target / "run", model=NoNumberOnRankOne(), batch_size=4, steps=6)
         (target / f"rank{os.environ['RANK']}.json").write_text(json.dumps(said))
     elif task == "parts":
+        atexit.register(
+            note_threads, target / f"threads{os.environ['RANK']}"
+        )  # first, so that it is the last
         parts(target)
     elif task == "command":
         sys.exit(command(sys.argv[3], sys.argv[4:]))

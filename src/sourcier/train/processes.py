@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import json
 import logging
@@ -88,6 +89,8 @@ def start(
         raise SourcierError(f"accelerate cannot start with precision={precision}: {error}") from error
     _check_world(accelerator.num_processes)
     shard_on_cpu(accelerator, plugin)
+    atexit.unregister(_end_group)
+    atexit.register(_end_group)
     return accelerator
 
 
@@ -169,15 +172,24 @@ def together(accelerator: Member) -> Iterator[None]:
 def leave(status: int = 0) -> NoReturn:
     """Ends a process that a launcher started, and its group where all went well, without taking the interpreter apart.
 
-    DTensor caches its meshes, so that after sharding Gloo's threads outlive the group. One that lets go of a tensor
-    while the interpreter goes aborts the process, after all its work was done.
+    DTensor caches its meshes, so that after sharding Gloo's threads outlive the group (see `_end_group`).
     """
-    if status == 0 and dist.is_initialized():
-        dist.destroy_process_group()
+    if status == 0:
+        _end_group()
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
+
+
+def _end_group() -> None:
+    """Ends the group of the processes, and with it Gloo's threads, while there is an interpreter.
+
+    One that lets go of a tensor while the interpreter goes aborts the process, after all its work was done. A process
+    that fails leaves its group alone: to end it may mean to wait for the others.
+    """
+    if dist.is_initialized() and not hasattr(sys, "last_value"):
+        dist.destroy_process_group()
 
 
 def _first_failure(run: int, process: int, reason: str) -> tuple[int, str]:
