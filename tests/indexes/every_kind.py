@@ -30,7 +30,15 @@ _ENCODE: dict[str, Any] = {
     "term_vectors": encoded.term_vectors,
     "warp": encoded.tokens,
 }
-_BUILD: dict[str, dict[str, Any]] = {"dense-ivfpq": {"lists": 4, "bytes": 1}, "warp": {"centroids": 16}}
+BUILD: dict[str, dict[str, Any]] = {"dense-ivfpq": {"lists": 4, "bytes": 1}, "warp": {"centroids": 16}}
+
+#: Searches that look at all there is.
+_WIDE: dict[str, dict[str, Any]] = {
+    "dense-hnsw": {"ef": 10_000},
+    "dense-ivfpq": {"probes": 10_000},
+    "seismic": {"query_cut": 10_000, "heap_factor": 1.0},
+    "warp": {"probes": 10_000, "candidates": 10_000},
+}
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -49,6 +57,11 @@ def encode(kind: str, count: int, seed: int = 0) -> Any:
     return _ENCODE[kind](np.random.default_rng(seed), count)
 
 
+def search_for_all(kind: str) -> Any:
+    """What a search takes that is to overlook nothing, as far as the kind can."""
+    return kind_class(kind).Search(**_WIDE.get(kind, {}))
+
+
 def documents(names: list[str]) -> list[Document]:
     return [Document(name, "water", metadata={"n": number}) for number, name in enumerate(names)]
 
@@ -56,7 +69,7 @@ def documents(names: list[str]) -> list[Document]:
 def build(kind: str, folder: Path) -> Version:
     """Documents of one passage each, their texts and metadata, a model."""
     ids = encoded.names(COUNT)
-    with create(kind, folder, build=_BUILD.get(kind)) as writer:
+    with create(kind, folder, build=BUILD.get(kind)) as writer:
         writer.splitting = Splitting(size=1, overlap=0)
         writer.add_passages(ids, encode(kind, COUNT), _passages(COUNT), documents(ids))
         model = writer.directory.keep_model("f" * 64, lambda place: (place / "weights").write_text("model"))
